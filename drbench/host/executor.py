@@ -133,10 +133,8 @@ class Executor(ExecutorBase):
     def _bind(self, matrices: dict) -> None:
         super()._bind(matrices)
         problem = self.trace.problem
-        self._conjugated = (
-            {"conjugated": problem.conjugated} if problem and problem.conjugated else {}
-        )
-        prepare = partial(self.blas.prepare_gemm, **self._conjugated)
+        self._conjugated = problem.conjugated if problem else ""
+        prepare = partial(self.blas.prepare_gemm, conjugated=self._conjugated)
         flops = product_flops(problem.dtype) if problem else 2
         self._calls = {
             t: [
@@ -526,7 +524,7 @@ class Executor(ExecutorBase):
             with self.clock.phase("gemm"):
                 segment = a[:, start_k:end_k], b[start_k:end_k], c
                 factors = 1.0 if start_k else beta, self.alpha
-                self.blas.gemm(*segment, *factors, **self._conjugated)
+                self.blas.gemm(*segment, *factors, self._conjugated)
             spent += self.clock.now() - start
             start_k = end_k
             if not self._requests:

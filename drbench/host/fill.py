@@ -29,30 +29,34 @@ _CHUNK = 1 << 16
 _PART = 1 << 20
 
 
-def integer_bound(k: int, alpha: float = 1.0, beta: float = 0.0) -> int:
-    """Largest absolute value vmax such that |alpha|·k·vmax² + |beta|·vmax < 2²⁴, at most 8.
+def integer_bound(k: int, alpha: float = 1.0, beta: float = 0.0, products: int = 1) -> int:
+    """Largest absolute value vmax such that |alpha|·products·k·vmax² + |beta|·vmax < 2²⁴, at most
+    8; a part of a complex number sums two products for each element of k.
 
     Raises
     ------
     UsageError
-        If not even 1 is exact (k ≥ 2²⁴), or alpha or beta is not a whole number.
+        If not even 1 is exact (products·k ≥ 2²⁴), or alpha or beta is not a whole number.
 
     Examples
     --------
-    >>> integer_bound(768), integer_bound(1_000_000), integer_bound(1_000_000, -3, 2)
+    >>> integer_bound(768), integer_bound(10**6), integer_bound(10**6, -3, 2)
     (8, 4, 2)
+    >>> integer_bound(10**6, products=2)
+    2
     """
     if alpha != int(alpha) or beta != int(beta):
         raise UsageError(
             f"-o fill=integer is exact with whole alpha and beta, got {alpha:g} and {beta:g}. Use "
             "-o fill=uniform."
         )
-    fits = lambda bound: abs(alpha) * k * bound**2 + abs(beta) * bound < _EXACT
+    fits = lambda bound: abs(alpha) * products * k * bound**2 + abs(beta) * bound < _EXACT
     bound = max(filter(fits, range(1, 9)), default=0)
     if not bound:
         more = f", alpha = {alpha:g}, beta = {beta:g}" if (alpha, beta) != (1, 0) else ""
         raise UsageError(
-            f"-o fill=integer is exact up to k < 2**24, got k = {k}{more}. Use -o fill=uniform."
+            f"-o fill=integer is exact up to k < 2**{25 - products}, got k = {k}{more}. Use -o "
+            "fill=uniform."
         )
     return bound
 
@@ -153,8 +157,8 @@ class Fill:
         self.kind = kind
         self.seed = seed
         real = np.dtype(REAL_OF.get(dtype, "float64" if dtype == "float64" else "float32"))
-        k *= 2 if dtype in REAL_OF else 1  # products in each part of an element
-        most, largest = abs(alpha) * k + abs(beta) * terms, float(np.finfo(real).max)
+        products = 2 if dtype in REAL_OF else 1
+        most, largest = abs(alpha) * products * k + abs(beta) * terms, float(np.finfo(real).max)
         if most > largest:  # uniform elements are at most 1
             raise UsageError(
                 f"alpha = {alpha:g} and beta = {beta:g}: elements of C may be as large as "
@@ -162,7 +166,7 @@ class Fill:
             )
         self.alpha, self.beta = float(real.type(alpha)), float(real.type(beta))
         self.wide = np.dtype("complex128" if dtype in REAL_OF else "float64")
-        self.bound = integer_bound(k, alpha, beta) if kind == "integer" else 1
+        self.bound = integer_bound(k, alpha, beta, products) if kind == "integer" else 1
         self.levels = 2 * self.bound + 1
         if dtype.startswith("bfloat16"):
             self.bound, self.levels = 1, sparse_levels(k)

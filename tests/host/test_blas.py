@@ -172,7 +172,7 @@ def test_a_prepared_gemm_keeps_its_operands_alive():
 class Plain:
     """A user's own BLAS: it knows no conjugates."""
 
-    def gemm(self, a, b, c, beta, alpha=1.0):
+    def gemm(self, a, b, c, beta, alpha=1.0, conjugated=""):
         c[...] = alpha * (a @ b) + (beta * c if beta else 0)
 
 

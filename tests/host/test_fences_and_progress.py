@@ -152,7 +152,7 @@ def test_a_rank_that_shares_its_core_yields_it_after_each_gemm(matrix, monkeypat
     monkeypatch.setattr(matrix, "rput", sent)
 
     class Noted:
-        def prepare_gemm(self, *arrays):
+        def prepare_gemm(self, *arrays, conjugated):
             return lambda beta, alpha: asked.append("multiplies")
 
     def program():
@@ -181,10 +181,10 @@ def test_a_long_gemm_is_cut_along_k_only_while_a_transfer_is_awaited(
     multiplied = []
 
     class Noted:
-        def gemm(self, a, b, c, beta, alpha):
+        def gemm(self, a, b, c, beta, alpha, conjugated=""):
             multiplied.append(a.shape[1])
 
-        def prepare_gemm(self, *arrays):
+        def prepare_gemm(self, *arrays, conjugated):
             return lambda *factors: self.gemm(*arrays, *factors)
 
     def program():

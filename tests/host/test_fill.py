@@ -144,6 +144,8 @@ def test_the_bound_is_the_largest_integer_whose_sums_are_exact(v):
 def test_too_long_a_sum_is_refused_with_the_remedy():
     with pytest.raises(UsageError, match=r"k < 2\*\*24, got k = 16777216. Use -o fill=uniform"):
         Fill("integer", 0, 2**24)
+    with pytest.raises(UsageError, match=r"k < 2\*\*23, got k = 8388608\. "):
+        Fill("integer", 0, 2**23, dtype="complex64")
     Fill("uniform", 0, 2**24)
     with pytest.raises(UsageError, match="integer or uniform, got 'ones'"):
         Fill("ones", 0, 4)

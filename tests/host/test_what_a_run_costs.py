@@ -80,7 +80,7 @@ def test_gemms_are_prepared_before_the_first_run(matrix):
     happened = []
 
     class Noting:
-        def prepare_gemm(self, a, b, c):
+        def prepare_gemm(self, *arrays, conjugated):
             happened.append("prepared")
             return lambda beta, alpha: happened.append("multiplied")
 

@@ -22,8 +22,8 @@ def every_gemm(function):
 
     true = Blas.prepare_gemm  # which prepares all GEMMs
 
-    def prepare_gemm(self, a, b, c):
-        gemm = true(self, a, b, c)
+    def prepare_gemm(self, a, b, c, conjugated=""):
+        gemm = true(self, a, b, c, conjugated)
 
         def struck(*scalars):
             gemm(*scalars)

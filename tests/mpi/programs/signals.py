@@ -77,10 +77,10 @@ class SlowBlas:
     def __init__(self, flops_per_s):
         self.flops_per_s, self.blas = flops_per_s, load_blas()
 
-    def prepare_gemm(self, *arrays):
+    def prepare_gemm(self, *arrays, conjugated):
         return partial(self.gemm, *arrays)
 
-    def gemm(self, a, b, c, beta, alpha=1.0):
+    def gemm(self, a, b, c, beta, alpha=1.0, conjugated=""):
         start = time.perf_counter()
         found = c.copy()
         self.blas.gemm(a, b, found, beta, alpha)
