@@ -12,8 +12,8 @@ class LayoutError(ValueError):
     >>> from drbench.partitions import partition
     >>> partition("block:2x2", (8, 8), 3)
     Traceback (most recent call last):
-    drbench.partitions.errors.LayoutError: block:2x2 needs 4 ranks a replica; 3 ranks in 1 replica \
-give 3. Use block:1x3 or block:3x1, or 4 ranks.
+    drbench.partitions.errors.LayoutError: block:2x2 is for 4 ranks, got 3. Use block:1x3 or \
+block:3x1.
     """
 
 

@@ -51,8 +51,14 @@ LAYOUT_FORMS = (
         "A, B and C each stored once on one grid over m, n and k; further ranks store nothing",
     ),
     (
-        "...:3+4*x2, ...:1+3+2x4@0+1+1x0",
-        "tiles of any sizes: of 3 rows, then of 4; of 1, 3 and 2 rows, on these process rows",
+        "tiles:3+4*x2",
+        "tiles of sizes of your own: one of 3 rows, then of 4 rows to the end (* repeats the last "
+        "size), all of 2 columns",
+    ),
+    (
+        "tiles:1+3+2x4@0+1+1x0",
+        "tiles of 1, 3 and 2 rows, which fill the matrix; after @ the process row of each, then "
+        "the process column of each tile column: this grid has rows 0 and 1, and column 0",
     ),
     (".../cN", "N replicas, each on 1/N of the ranks; N divides the ranks; not for grid"),
     (".../on0-3, .../on5+2", "on these ranks, in this order; the others hold nothing"),
@@ -190,11 +196,10 @@ class PartitionSpec:
         fitting = " or ".join(
             str(PartitionSpec(self.kind, self.tile, grid, self.replicas)) for grid in grids
         )
+        needed = grid.size * self.replicas
+        few = f", or name its ranks, as {self}/on0-{needed - 1}" if needed < nprocs else ""
         return LayoutError(
-            f"{self} needs {_count(grid.size, 'rank')} a replica;"
-            f" {_count(nprocs, 'rank')} in {_count(self.replicas, 'replica')}"
-            f" give{'s' if nprocs == 1 else ''} {ranks}."
-            f" Use {fitting}, or {_count(grid.size * self.replicas, 'rank')}."
+            f"{self} is for {_count(needed, 'rank')}, got {nprocs}. Use {fitting}{few}."
         )
 
 

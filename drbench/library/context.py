@@ -43,7 +43,7 @@ from .matrix import Matrix
 from .on_device import open_runtime
 from .plan import Multiplication, Redistribution
 from .relabel import Relabelling, relabel
-from .scalapack import layout_of
+from .scalapack import columns_of, layout_of
 from .spec import Layout, Spec, as_int, factor, plain
 
 #: How long a rank that ends with an error waits for the others before it ends them.
@@ -135,7 +135,8 @@ class Context:
             How it is distributed, as ``"row"``, ``"block:2x3"`` or, in the words of DTensor,
             ``"S(0),R@2x2"``.
         dtype : str or numpy dtype
-            float32, float64, or bfloat16 (of the package ml_dtypes).
+            float32, float64, on cores also complex64, complex128, or bfloat16 (of the package
+            ml_dtypes).
 
         Returns
         -------
@@ -175,7 +176,8 @@ class Context:
         layout : str or Partition
             How it is distributed, as for :meth:`empty`.
         dtype : str or numpy dtype
-            float32, float64, or bfloat16 (of the package ml_dtypes).
+            float32, float64, on cores also complex64, complex128, or bfloat16 (of the package
+            ml_dtypes).
 
         Returns
         -------
@@ -280,22 +282,25 @@ class Context:
             not used.
         local : array
             This rank's elements by columns: LLD or LOCr rows × at least LOCc columns, or one
-            dimension of LLD·LOCc elements.
+            dimension, of LLD·LOCc elements (on cores the last column may end with the matrix). A
+            rank without elements may give any array of the matrix's type.
         grid : str, optional
             The BLACS grid, as ``2x3`` or, with column-major ranks, ``2x3:col``; by default the most
             square one.
         ranks : collection of int, optional
-            The ranks of the grid, in its order; by default all. The others hold nothing.
+            The ranks of the grid, in its order; by default all. The others hold nothing, and call
+            this with an empty array.
 
         Returns
         -------
         Matrix
-            As of :meth:`wrap`: in the same memory where the array is in the heap, else a copy.
+            Of your array, as of :meth:`wrap`: operations read it and write into it. The submatrix
+            of ScaLAPACK's IA, JA, M, N is ``A[IA-1:IA-1+M, JA-1:JA-1+N]``.
 
         Raises
         ------
         UsageError
-            If this is no descriptor of a dense matrix, or the array is too small for it.
+            If this is no descriptor of a dense matrix, or the array does not fit it.
 
         Examples
         --------
@@ -308,15 +313,9 @@ class Context:
         """
         layout, shape, lld = layout_of(descriptor, self.size, grid, ranks)
         local = self.runtime.taken(plain(local))
-        rows, cols = self.specs.of(shape, layout, local.dtype).local_shape
-        if local.ndim == 1:
-            local = local[: max(1, lld) * cols].reshape((max(1, lld), -1), order="F")
-        if local.shape[0] < rows or local.shape[1] < cols:
-            raise UsageError(
-                f"rank {self.rank} of {layout} has {rows}x{cols}, the array is "
-                f"{'x'.join(map(str, local.shape))} (LLD is {lld}). Give LLD x LOCc elements."
-            )
-        return self.wrap(local[:rows, :cols], layout, shape)
+        local_shape = self.specs.of(shape, layout, local.dtype).local_shape
+        local = columns_of(local, lld, local_shape, f"rank {self.rank} of {layout}")
+        return self.wrap(local, layout, shape)
 
     def from_global(self, array: ArrayLike, layout: Layout = "block") -> Matrix:
         """A matrix made of an array that every rank has in full (not collective).
@@ -923,7 +922,11 @@ class MultiplicationPlan:
             In numbers; ``str()`` of it is text.
         """
         outside = dict(zip("ABC", self.matrices))
-        copied = {x: y.memory.nbytes for x, y in outside.items() if y.outside is not None}
+        copied = {
+            x: y.memory.nbytes * (2 if x == "C" and self.beta else 1)
+            for x, y in outside.items()
+            if y.outside is not None
+        }
         return PlanExplanation.of(self.plan, machine, copied)
 
 

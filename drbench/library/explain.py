@@ -22,10 +22,11 @@ class PlanExplanation:
     stationary : str
         The matrix whose tiles do not move.
     costs : dict of str to int
-        For each choice the bytes that the busiest rank would move, an accumulate counted three
-        times.
+        For each choice the bytes that the busiest rank would move if it fetched each element once;
+        an accumulate is counted three times.
     moved_bytes : list of int
-        What each rank's steps move between ranks.
+        What each rank's steps move between ranks; what is fetched for several products without
+        being kept is counted each time.
     steps : list of int
         The number of steps of each rank.
     arena_bytes : int
@@ -33,8 +34,8 @@ class PlanExplanation:
     time_s : float or None
         Predicted, if a performance model was given.
     copied_bytes : dict of str to int
-        Of each matrix whose array is outside the heap: what each call copies of it on this rank, A
-        and B into the heap, C out of it (with beta also into it).
+        Of each matrix whose array is not used in place: what each call copies of it on this rank, A
+        and B into the heap, C out of it (with beta also into it: twice the bytes of the array).
     """
 
     what: str
@@ -93,7 +94,7 @@ class PlanExplanation:
         if self.copied_bytes:
             parts = (f"{name} {nbytes}" for name, nbytes in self.copied_bytes.items())
             lines.append(
-                f"copied by each call, as arrays are outside the heap, in bytes: {', '.join(parts)}"
+                f"copied by each call, into the heap or out of it, in bytes: {', '.join(parts)}"
             )
         if self.time_s is not None:
             lines.append(f"predicted: {self.time_s * 1e3:.3g} ms")

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import psutil
 from mpi4py import MPI
+from numpy.typing import DTypeLike
 
-from drbench.arrays import address_of
+from drbench.arrays import address_of, numpy_type
 from drbench.errors import OutOfMemory, UsageError, as_ours
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES, populate
 from drbench.host.launcher import SHARED_MEMORY, shared_memory_free
@@ -24,6 +25,8 @@ from drbench.options import whole_number
 from drbench.partitions.intervals import Pair
 from drbench.program.problem import row_bytes
 from drbench.transport import TransportChoice
+
+from .spec import extents
 
 #: What MPI adds to a node's windows.
 _MARGIN = 1 << 20
@@ -189,10 +192,37 @@ class Heap:
         self._join_free()
         return self._space.take(nbytes)
 
-    def array(self, shape: Pair, dtype: np.dtype) -> np.ndarray:
-        """A new uninitialised array in this rank's part, rows × columns; errors as of
-        :meth:`allocate`."""
-        return self.allocate(shape, dtype)[0]
+    def array(self, shape: Pair, dtype: DTypeLike) -> np.ndarray:
+        """A new uninitialised array in this rank's part of the heap, which operations use in place.
+
+        Parameters
+        ----------
+        shape : (int, int)
+            Rows and columns.
+        dtype : str or numpy dtype
+
+        Returns
+        -------
+        ndarray
+            By rows; the transposed one of an array of columns × rows is by columns.
+
+        Raises
+        ------
+        OutOfMemory
+            With the bytes that are needed and free.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     local = ctx.heap.array((3, 4), "float64").T  # LLD = 4, three columns
+        ...     A = ctx.from_scalapack([1, 0, 4, 3, 2, 2, 0, 0, 4], local)
+        ...     print(local.shape, np.shares_memory(A.local, local))
+        (4, 3) True
+        """
+        kind = numpy_type(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        return self.allocate(extents(shape), kind)[0]
 
     def allocate(
         self, shape: Pair, dtype: np.dtype, padded: bool = False

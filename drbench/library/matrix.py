@@ -127,12 +127,12 @@ class Matrix:
 
     @property
     def rows(self) -> np.ndarray:
-        """The index in the whole matrix of each row of ``local``."""
+        """The index of each row of ``local`` in this matrix; in a slice from its start."""
         return self.spec.indices[0]
 
     @property
     def columns(self) -> np.ndarray:
-        """The index in the whole matrix of each column of ``local``."""
+        """The index of each column of ``local`` in this matrix; in a slice from its start."""
         return self.spec.indices[1]
 
     @property

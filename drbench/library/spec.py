@@ -324,7 +324,10 @@ class Specs:
 
     def _read(self, shape: Pair, layout: Layout, dtype: DTypeLike) -> Spec:
         if not isinstance(layout, str | Partition | Spec):
-            raise UsageError(f"a layout is a text or a Partition, got {type(layout).__name__}.")
+            raise UsageError(
+                f"a layout is a text or a Partition, got {type(layout).__name__}. Of an array "
+                "ctx.wrap or ctx.from_scalapack makes a matrix."
+            )
         if isinstance(layout, Spec):
             if layout.shape == shape and layout.dtype == dtype:
                 return layout

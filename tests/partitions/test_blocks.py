@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from drbench.errors import UnsupportedError, UsageError
-from drbench.library.scalapack import descriptor_of, layout_of
+from drbench.library.scalapack import columns_of, descriptor_of, layout_of
 from drbench.partitions import LayoutError, layout_of_blocks, parse, partition
 
 
@@ -155,7 +155,7 @@ def test_blocks_with_owners_are_a_layout_or_no_product(seed):
         ("row/on1+1", "named once"),
         ("row/on", "/on needs ranks"),
         ("row/on3-1", "/on needs ranks"),
-        ("block:2x2/on0-2", "block:2x2 needs 4 ranks a replica"),
+        ("block:2x2/on0-2", "block:2x2 is for 4 ranks, got 3"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(text, said):
@@ -169,8 +169,41 @@ def test_what_is_no_descriptor_is_refused():
         layout_of([1, 0, 4], 4, None, None)
     with pytest.raises(UsageError, match="nine integers"):
         layout_of([2, 0, 4, 4, 2, 2, 0, 0, 4], 4, None, None)
-    with pytest.raises(UsageError, match="grid is one such as 2x3"):
-        layout_of([1, 0, 4, 4, 2, 2, 0, 0, 4], 4, "2by2", None)
+    of = lambda rsrc=0, mb=2: [1, 0, 4, 4, mb, 2, rsrc, 0, 4]
+    with pytest.raises(UsageError, match="nine integers: .* got .*2.5"):
+        layout_of(of(mb=2.5), 4, None, None)
+    for grid in ("2by2", (2, 2)):
+        with pytest.raises(UsageError, match="grid is a text such as 2x3"):
+            layout_of(of(), 4, grid, None)
+    with pytest.raises(UsageError, match=r"2x1 is for 2 ranks, got 4\. .*ranks=\[0, 1\]"):
+        layout_of(of(), 4, "2x1", None)
+    with pytest.raises(UsageError, match="RSRC = 2, CSRC = 0: .* rows are 0 to 1"):
+        layout_of(of(rsrc=2), 4, "2x2", None)
+    with pytest.raises(UsageError, match="copies .* wrap .*replicas"):
+        layout_of(of(rsrc=-1), 4, "2x2", None)
     for text in ("row/c2", "tiles:1+2*x2@2x2", "S(0),R@2x2"):
         with pytest.raises(UnsupportedError, match="no descriptor"):
             descriptor_of(partition(text, (8, 8), 4), 0, 8)
+
+
+@pytest.mark.parametrize("lld", [3, 4, 7])
+@pytest.mark.parametrize("columns", [2, 5])
+def test_the_elements_of_a_rank_are_found_in_every_array_that_fortran_allows(lld, columns):
+    whole = np.asfortranarray(np.arange(lld * columns).reshape((lld, columns), order="F"))
+    flat, needed = whole.reshape(-1, order="F"), lld * 1 + 3
+    arrays = whole, whole[:3], flat, flat[:needed], flat[: lld * 2]
+    for array in arrays:
+        own = columns_of(array, lld, (3, 2), "rank 0")
+        assert own.tolist() == whole[:3, :2].tolist() and np.shares_memory(own, array)
+    for array in (flat[: needed - 1], whole[:2], whole[:, :1], flat.reshape(1, -1)):
+        with pytest.raises(UsageError, match=rf"rank 0 has 3x2, LLD is {lld}, the array is"):
+            columns_of(array, lld, (3, 2), "rank 0")
+
+
+def test_an_lld_below_the_rows_is_refused_and_a_rank_without_elements_gives_any_array():
+    for lld, rows in ((2, 3), (0, 0), (-1, 0)):
+        with pytest.raises(UsageError, match=f"LLD is {lld}. Give LLD of at least {max(1, rows)}"):
+            columns_of(np.zeros((3, 2)), lld, (rows, 2), "rank 0")
+    for array in (np.zeros(0), np.zeros(1), np.zeros((0, 0)), np.zeros((4, 1))):
+        for shape in ((0, 4), (3, 0), (0, 0)):
+            assert columns_of(array, 4, shape, "rank 0").shape == shape
