@@ -179,7 +179,7 @@ def test_what_is_no_descriptor_is_refused():
         layout_of(of(), 4, "2x1", None)
     with pytest.raises(UsageError, match="RSRC = 2, CSRC = 0: .* rows are 0 to 1"):
         layout_of(of(rsrc=2), 4, "2x2", None)
-    with pytest.raises(UsageError, match="copies .* wrap .*replicas"):
+    with pytest.raises(UsageError, match="copies .*ctx.wrap .*replicas"):
         layout_of(of(rsrc=-1), 4, "2x2", None)
     for text in ("row/c2", "tiles:1+2*x2@2x2", "S(0),R@2x2"):
         with pytest.raises(UnsupportedError, match="no descriptor"):
