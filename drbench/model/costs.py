@@ -343,6 +343,12 @@ def group_parts(
     >>> group_parts(AllGather, toy, 4, 100, 100.0)
     (1.0, 1.5, 3.0)
     """
+    if machine.nccl:
+        whole = nbytes * (ranks if step.kind == "ring" else 1)
+        least_s, seconds = (
+            machine.nccl_s(step.operation, size, members or range(ranks)) for size in (0, whole)
+        )
+        return least_s, 0.0, seconds - least_s
     collective = machine.collective(step.operation)
     launch, sync = collective.starts(members)
     if step.kind != "shift" and collective.across(members):

@@ -16,6 +16,7 @@ from drbench.mappings import remembered
 
 from .constants import Calibrated
 from .gemm import Compute
+from .kernels.collectives import AllReduceKernel, Nccl
 from .links import ARBITRATIONS
 from .machine_file import MachineFile
 from .network import Collective, Link, Rate
@@ -86,6 +87,11 @@ class Machine(MachineFile):
         Packets of a pipelined broadcast or reduction.
     collectives : dict of str to Collective
         By operation: allgather, reducescatter, broadcast, reduce, shift.
+        A machine with ``nccl`` does not use them.
+    nccl : Nccl or None
+        NCCL, whose protocol changes with the size of a message.
+    allreduces : dict of str to AllReduceKernel
+        By their engines' names, kernels that inference engines use for all-reduce.
     assumed : tuple of str
         Paths of constants without a source, which intervals vary; "PATH by X": by at most X.
         The constants of one path with ``*`` are varied together. ``links.xe.bandwidth_bytes_per_s
@@ -139,6 +145,8 @@ class Machine(MachineFile):
     dtypes: dict[str, Compute] = field(default_factory=dict)
     packets: int = 8
     collectives: dict[str, Collective] = field(default_factory=dict)
+    nccl: Nccl | None = None
+    allreduces: dict[str, AllReduceKernel] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     factors: dict[str, float] = field(default_factory=dict)
     calibrated: Calibrated = field(default_factory=Calibrated)
@@ -189,7 +197,16 @@ class Machine(MachineFile):
 
     def collective(self, operation: str) -> Collective:
         """The model of an operation; if there is none, one that takes the time of its links."""
-        return self.collectives.get(operation) or Collective()
+        default = Collective(node=self.node_ranks if self.nccl else 0)
+        return self.collectives.get(operation) or default
+
+    def nccl_s(
+        self, operation: str, nbytes: float, members: Sequence[int], itemsize: int = 2
+    ) -> float:
+        """Seconds of NCCL's operation in a group (:meth:`Nccl.seconds`); needs ``nccl``."""
+        assert self.nccl is not None
+        nodes = len({rank // self.node_ranks for rank in members}) if self.node_ranks else 1
+        return self.nccl.seconds(operation, nbytes, len(members), nodes, itemsize)
 
     def link(self, a: int, b: int) -> Link:
         """The class of link that joins two ranks."""

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, prod
+from pathlib import Path
 from typing import Any, Self
 
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
@@ -18,6 +19,7 @@ from drbench.transport import TransportChoice
 
 from .constants import check_table, read_table, refuse_unknown
 from .gemm import Compute
+from .kernels.collectives import AllReduceKernel, Nccl
 from .network import Collective, Link, Rate
 
 #: Arithmetics of GEMMs, each with a peak of its own: element types, and TF32, an arithmetic for
@@ -54,7 +56,10 @@ class MachineFile:
         raw = copy.deepcopy(section)
         check_table(raw, "model")
         values = {"torus": None} | raw
-        for table in ("compute", "links", "collectives", "dtypes", "transports", "residuals"):
+        for table in (
+            *("compute", "links", "collectives", "allreduces", "dtypes", "transports"),
+            "residuals",
+        ):
             check_table(values.setdefault(table, {}), f"model.{table}")
         values["name"] = name or values.get("name", "unnamed")
         _check_names(values)
@@ -74,6 +79,12 @@ class MachineFile:
         values["collectives"] = {
             key: read_table(Collective, constants, f"model.collectives.{key}")
             for key, constants in values["collectives"].items()
+        }
+        if "nccl" in values:
+            values["nccl"] = read_table(Nccl, values["nccl"], "model.nccl")
+        values["allreduces"] = {
+            key: read_table(AllReduceKernel, constants, f"model.allreduces.{key}")
+            for key, constants in values["allreduces"].items()
         }
         values["assumed"], factors = _assumed(values.get("assumed", ()))
         if isinstance(values["torus"], str):
@@ -95,22 +106,7 @@ class MachineFile:
         UsageError
             If the file is missing, is not TOML, or has no valid ``[model]``.
         """
-        try:
-            with open(path, "rb") as file:
-                section = tomllib.load(file).get("model")
-        except OSError as error:
-            raise UsageError(
-                f"machine file {path}: {error.strerror}. Use drbench list, or drbench calibrate "
-                f"--save {path}."
-            ) from None
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"machine file {path} is not TOML: {error}. Correct it.") from None
-        if section is None:
-            raise UsageError(
-                f"machine file {path} has no section [model]. Add one, or make one with drbench "
-                f"calibrate --save {path}."
-            )
-        check_table(section, "model")
+        section = _read_section(Path(path))
         machine = cls.from_dict(section | changes, name)
         where = f"machine {machine.name} (model.assumed)"
         for constant in machine.assumed:
@@ -145,6 +141,18 @@ class MachineFile:
             last = path.rpartition(".")[2]
             for place in self._tables(raw, path, callable(value)):
                 place[last] = value(place[last]) if callable(value) else value
+        return self.from_dict(raw, self.name)
+
+    def at_end(self, end: str) -> Self:
+        """The machine whose measured times are all at one end of their intervals, ``low`` or
+        ``high`` (:class:`~drbench.model.kernels.Fitted`)."""
+        raw = copy.deepcopy(self.sources)
+        tables = [raw]
+        while tables:
+            table = tables.pop()
+            if "intervals" in table:
+                table["end"] = end
+            tables += [inner for inner in table.values() if isinstance(inner, dict)]
         return self.from_dict(raw, self.name)
 
     def constant(self, path: str) -> float:
@@ -251,6 +259,48 @@ class MachineFile:
         if dtype in REAL_OF:
             compute = compute | {"sustained": compute.get("sustained", 1.0) / 4}
         return self.from_dict(self.sources | {"compute": compute, "dtype": dtype}, self.name)
+
+
+def _read_section(path: Path, above: tuple[Path, ...] = ()) -> dict:
+    """The section ``[model]`` of a file, with the constants of its ``base`` that it does not
+    replace."""
+    try:
+        with open(path, "rb") as file:
+            section = tomllib.load(file).get("model")
+    except OSError as error:
+        raise UsageError(
+            f"machine file {path}: {error.strerror}. Use drbench list, or drbench calibrate "
+            f"--save {path}."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"machine file {path} is not TOML: {error}. Correct it.") from None
+    if section is None:
+        raise UsageError(
+            f"machine file {path} has no section [model]. Add one, or make one with drbench "
+            f"calibrate --save {path}."
+        )
+    check_table(section, "model")
+    base = section.pop("base", None)
+    if base is None:
+        return section
+    if not isinstance(base, str) or path in above:
+        raise UsageError(
+            f"machine file {path}: base must be another machine file, got {shown(base)}. Name one "
+            "beside it, as base = 'dgxh100.toml'."
+        )
+    return _replace_constants(_read_section(path.parent / base, (*above, path)), section)
+
+
+def _replace_constants(table: dict, by: dict) -> dict:
+    """A table with the constants of another, those of inner tables one by one.
+
+    Examples
+    --------
+    >>> _replace_constants({"compute": {"units": 8, "edge": 2}}, {"compute": {"edge": 4}})
+    {'compute': {'units': 8, 'edge': 4}}
+    """
+    both = [key for key in by if isinstance(by[key], dict) and isinstance(table.get(key), dict)]
+    return table | by | {key: _replace_constants(table[key], by[key]) for key in both}
 
 
 def _read_link(name: str, values: Any, where: str) -> Link:

@@ -5,8 +5,9 @@ It combines three sources of error as independent ones:
 - **residuals**: measured over predicted times of whole programs, from the machine file
   (``[model.residuals]``, measured by ``drbench calibrate``), or for models of published constants
   published over predicted times (:data:`PUBLISHED`);
-- **assumed constants** (``assumed`` in the file): the case is predicted again with all of them at
-  their faster end, and with all at their slower: seconds and elements by :data:`GUESSED`, rates and
+- **assumed constants** (``assumed`` in the file), and the kernels and collectives that were held
+  against measurements (``intervals``): the case is predicted again with all of them at their faster
+  end, and with all at their slower: assumed seconds and elements by :data:`GUESSED`, rates and
   shares by :data:`RATED`, unless the file has factors. This is wider than with independent errors,
   and needs two simulations instead of two per constant;
 - **arbitration**: a model with assumed constants also predicts the case under the other rule of
@@ -71,8 +72,8 @@ def residuals_of(machine: Machine, transport: str) -> list[float]:
 
 
 def vary_assumed(machine: Machine) -> list[Machine]:
-    """The machine with all assumed constants at their faster end, and with all at their slower one;
-    none if it assumes nothing.
+    """The machine with all assumed constants and measured times at their faster end, and with all
+    at their slower one; none if it assumes nothing.
 
     Examples
     --------
@@ -123,7 +124,7 @@ def _vary(machine: Machine, slower: bool) -> Machine:
         rate = share or path.endswith(_RATES)
         by = machine.factors.get(path) or (RATED if rate else GUESSED)
         values[path] = partial(_scale, by=by if slower != rate else 1 / by, share=share)
-    return machine.with_values(values)
+    return machine.with_values(values).at_end("high" if slower else "low")
 
 
 def _scale(value: float, by: float, share: bool) -> float:

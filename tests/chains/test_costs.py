@@ -12,7 +12,7 @@ from drbench.chains.model import programs
 from drbench.chains.model.choose import choose
 from drbench.chains.model.costs import LayoutCosts, Training
 from drbench.chains.model.mesh import DeviceMesh
-from drbench.chains.model.programs import COLLECTIVES, LIBRARY, LocalProgram, RankGroup, padded
+from drbench.chains.model.programs import COLLECTIVES, LIBRARY, LocalProgram, RankGroup
 from drbench.chains.model.transformers import preset
 from drbench.launch.cases.machine_models import find_machine
 from drbench.model.gemm import Compute
@@ -154,14 +154,19 @@ def test_optimizer_state_is_adams_in_float32_with_the_weights_of_small_types(dty
     assert costs.count_bytes(chain, "W1", ("R",))["optimizer"] == nbytes * 16 * 16
 
 
-def test_experts_are_gemms_of_their_tiles_and_read_all_weights():
-    machine = Machine("toy", Compute(1e12, memory_bytes_per_s=1e9))
-    one = LocalProgram((1000, 64, 32), "", "float32", machine, 8)
-    assert padded(1000, 64, 32, 8, "") == (1024, 64, 32)
-    read_s = machine.compute.memory_s(8 * 4 * 64 * 32)
-    assert one.times.seconds == pytest.approx(max(machine.compute.gemm_s(1024, 64, 32, 4), read_s))
-    # few pairs: each expert fills a tile of 128 rows
-    assert padded(16, 64, 32, 8, "") == (1024, 64, 32)
+def test_experts_fill_their_tiles_and_read_or_write_the_weights_of_those_in_use():
+    tiles = Machine("toy", Compute(1e12, tiles=((128, 128),), units=1))
+    seconds = lambda machine, *of: LocalProgram(*of, "float32", machine, 8).times.seconds
+    filled = 8 * 128 * 128 * 2 * 32 / 1e12  # each expert fills a tile of 128 rows
+    for pairs in (1000, 16, 8):
+        assert seconds(tiles, (pairs, 64, 32), "") == pytest.approx(filled)
+    assert seconds(tiles, (3, 64, 32), "") == pytest.approx(filled * 3 / 8)
+    memory = Machine("toy", Compute(1e30, memory_bytes_per_s=1e9))
+    for pairs, used in ((1000, 8), (8, 8), (2, 2)):
+        data, weights = pairs * (32 + 2 * 64), used * 32 * 64
+        assert seconds(memory, (pairs, 64, 32), "") == pytest.approx(4e-9 * (data + weights))
+        data, weights = pairs * (32 + 64), 2 * used * 32 * 64  # a gradient is written
+        assert seconds(memory, (32, 64, pairs), "a") == pytest.approx(4e-9 * (data + weights))
 
 
 def test_a_layer_of_experts_takes_the_programs_of_experts():

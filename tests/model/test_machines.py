@@ -351,3 +351,49 @@ def test_a_changed_constant_and_a_transport_are_those_of_each_element_type():
     assert through.compute.peak_flops == 5e11
     assert find_machine(CALIBRATED).calibrated["ranks"] == 2
     assert Machine.from_dict(section, "of an earlier drbench").calibrated == {}
+
+
+def test_a_file_has_the_constants_of_its_base_that_it_does_not_replace(tmp_path):
+    (tmp_path / "one.toml").write_text(
+        '[model]\nname = "one"\nfence_s = 1.0\n[model.compute]\npeak_flops = 1e12\nedge = 2\n'
+        "[model.links.wire]\nbandwidth_bytes_per_s = 1e9\nlatency_s = 2.0\n"
+    )
+    (tmp_path / "two.toml").write_text(
+        '[model]\nname = "two"\nbase = "one.toml"\n[model.compute]\nedge = 4\n'
+        "[model.links.wire]\nbandwidth_bytes_per_s = 3e9\n"
+    )
+    (tmp_path / "three.toml").write_text('[model]\nbase = "two.toml"\nfence_s = 5.0\n')
+    machine = Machine.load(tmp_path / "three.toml")
+    assert (machine.name, machine.fence_s) == ("two", 5.0)
+    assert (machine.compute.peak_flops, machine.compute.edge) == (1e12, 4)
+    (wire,) = machine.links
+    assert (wire.bandwidth_bytes_per_s, wire.latency_s) == (3e9, 2.0)
+    assert machine.vary("compute.peak_flops", 2).compute.peak_flops == 2e12
+
+
+@pytest.mark.parametrize("base", ["5", '"mine.toml"', '"absent.toml"', '""'])
+def test_a_base_that_is_no_other_file_is_refused(tmp_path, base):
+    (tmp_path / "mine.toml").write_text(f"[model]\nbase = {base}\ncompute.peak_flops = 1e12\n")
+    with pytest.raises(UsageError, match="machine file .*(base must be another|No such|directory)"):
+        Machine.load(tmp_path / "mine.toml")
+
+
+def test_measured_times_are_at_the_ends_of_their_intervals():
+    nccl = dict.fromkeys(
+        ("launch_s", "hop_s", "ll128_s", "simple_s", "exchange_launch_s", "exchange_peer_s"), 1e-6
+    )
+    nccl |= dict.fromkeys(("link_bytes_per_s", "ll128_bytes_per_s"), 1e11)
+    nccl |= {"link_share": 0.8, "exchange_simple_s": 1e-6, "exchange_link_share": 0.8}
+    intervals = {"allgather 4": [[0, 0.5, 1.5], [1e6, 0.9, 1.25]], "any": [[0, 0.75, 1.25]]}
+    machine = Machine.from_dict(
+        {"compute": {"peak_flops": 1e12}, "nccl": nccl | {"intervals": intervals}}
+    )
+    seconds = lambda of, *call: of.nccl_s(*call, range(4))
+    for call, low, high in (
+        (("allgather", 1e3), 0.5, 1.5),
+        (("allgather", 1e7), 0.9, 1.25),
+        (("shift", 1e7), 0.75, 1.25),
+    ):
+        for end, factor in (("low", low), ("high", high)):
+            expected = factor * seconds(machine, *call)
+            assert seconds(machine.at_end(end), *call) == pytest.approx(expected)

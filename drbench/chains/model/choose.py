@@ -155,7 +155,9 @@ class Solution:
             if use.program.group:
                 matrix = f" {names[use.matrix]}" if use.matrix else ""
                 hidden = " hidden" if use.hidden else ""
-                words.append(f"{use.program.name}{matrix}{self.along(use.program.group)}{hidden}")
+                by = f" by {use.program.by}" if use.program.by else ""
+                along = self.along(use.program.group)
+                words.append(f"{use.program.name}{matrix}{along}{by}{hidden}")
         return "; ".join(words) or "local"
 
     def along(self, group: RankGroup) -> str:

@@ -592,7 +592,7 @@ class LayoutCosts:
                 yield program
             else:
                 nbytes = self.item * matrix.count * prod(rows_cols)
-                yield CollectiveProgram(kind, group, nbytes, self.machine)
+                yield CollectiveProgram(kind, group, nbytes, self.machine, self.item)
 
 
 def steps(old: Layout, new: Layout) -> Iterator[Change]:

@@ -55,6 +55,13 @@ LIBRARY = frozenset((*(f"universal {x}" for x in "CBA"), "read"))
 #: Programs without overlap, of which published schemes consist.
 COLLECTIVES = frozenset(("gather", "scatter", "reduce", "exchange"))
 EVERYTHING = COLLECTIVES | {*OVERLAPPING, *OF_EXPERTS}
+#: What NCCL calls a redistribution.
+_OF_NCCL = {
+    "gather": "allgather",
+    "scatter": "reducescatter",
+    "reduce": "allreduce",
+    "exchange": "alltoall",
+}
 #: The most chunks in which a rank reads another's part of a matrix to redistribute it.
 _CHUNKS = 8
 #: Sources whose transfers are counted in an exchange; others do the same.
@@ -100,6 +107,7 @@ class ChainProgram:
     stationary = "C"
     simulated: Simulated | None = None
     nbytes = 0  # that all ranks receive
+    by = ""  # the library whose collective it is
 
     def __init__(self, name: str, group: RankGroup | None, machine: Machine):
         self.name, self.group, self._machine = name, group, machine
@@ -127,27 +135,27 @@ class LocalProgram(ChainProgram):
     def times_on(self, machine):
         m, n, k, item = self._gemm
         compute = machine.compute
-        if self._experts:  # one kernel; each expert fills its own tiles, and its matrix is read
-            m, n, k = padded(m, n, k, self._experts, self._transpose)
-            read_s = compute.memory_s(self._experts * item * n * k)
-        else:
-            read_s = 0.0
-        seconds = compute.gemm_s(m, n, k, item)
-        seconds = max(seconds, read_s) + compute.transposed_s(m, n, k, self._transpose)
+        rows = [m]
+        if self._experts:
+            rows, k = expert_gemms(m, k, self._experts, self._transpose)
+        seconds = compute.grouped_s(rows, n, k, item, machine.adds_on_core)
+        seconds += compute.transposed_s(m, n, self._gemm[2], self._transpose)
         return ProgramTimes(seconds, seconds)
 
 
-def padded(m: int, n: int, k: int, experts: int, transpose: str) -> tuple[int, int, int]:
-    """The extents of a grouped GEMM in which the pairs of each expert fill tiles of 128 rows; k
-    counts pairs in the gradient of a weight.
+def expert_gemms(m: int, k: int, experts: int, transpose: str) -> tuple[list[int], int]:
+    """The rows and the k of the GEMMs of experts that share the pairs evenly: m counts pairs, in
+    the gradient of a weight k. Fewer pairs than experts need as many experts.
 
     Examples
     --------
-    >>> padded(1000, 64, 32, 8, ""), padded(64, 32, 1000, 8, "a")
-    ((1024, 64, 32), (64, 32, 1024))
+    >>> expert_gemms(1000, 32, 8, ""), expert_gemms(3, 32, 8, ""), expert_gemms(64, 1000, 4, "a")
+    (([125, 125, 125, 125, 125, 125, 125, 125], 32), ([1, 1, 1], 32), ([64, 64, 64, 64], 250))
     """
-    of = lambda pairs: experts * (-(-pairs // experts // 128 or 1) * 128)
-    return (m, n, of(k)) if "a" in transpose else (of(m), n, k)
+    pairs = k if "a" in transpose else m
+    used = min(experts, pairs)
+    share = -(-pairs // used)
+    return ([m] * used, share) if "a" in transpose else ([share] * used, k)
 
 
 class CollectiveProgram(ChainProgram):
@@ -159,9 +167,12 @@ class CollectiveProgram(ChainProgram):
     kind : str
     shard : int
         Bytes of the largest part of a rank; of the whole for a reduction.
+    item : int
+        Bytes of an element.
     """
 
-    def __init__(self, kind: str, group: RankGroup, shard: int, machine: Machine):
+    def __init__(self, kind: str, group: RankGroup, shard: int, machine: Machine, item: int = 4):
+        self._item = item
         self._shard = shard if kind in ("gather", "exchange") else -(-shard // group.extent)
         super().__init__(kind, group, machine)
         received = {"exchange": 1, "reduce": 2 * group.extent}.get(kind, group.extent) * self._shard
@@ -170,6 +181,8 @@ class CollectiveProgram(ChainProgram):
 
     def times_on(self, machine):
         seen, members = self.group.on(machine), tuple(range(self.group.extent))
+        if machine.nccl:
+            return self._nccl_times(seen, members)
         if self.name == "exchange":
             part = self._shard // len(members)
             pairs = [(x, y, part) for x in members[:_SOURCES] for y in members if x != y]
@@ -183,6 +196,19 @@ class CollectiveProgram(ChainProgram):
                 for step in steps.get(self.name, [ReduceScatter, AllGather])
             )
         return ProgramTimes(seconds, seconds if machine.adds_on_core else 0.0, seconds)
+
+    def _nccl_times(self, machine: Machine, members: tuple[int, ...]) -> ProgramTimes:
+        """The times of NCCL, or of an inference engine's all-reduce if that is faster."""
+        operation = _OF_NCCL[self.name]
+        nbytes = self._shard * (1 if self.name == "exchange" else len(members))
+        seconds = machine.nccl_s(operation, nbytes, members, self._item)
+        self.by = "NCCL"
+        if self.name == "reduce" and len(members) <= (machine.node_ranks or len(members)):
+            for name, kernel in machine.allreduces.items():
+                faster = kernel.seconds(nbytes, len(members), seconds)
+                if faster < seconds:
+                    seconds, self.by = faster, name
+        return ProgramTimes(seconds, 0.0, seconds)
 
 
 class SimulatedProgram(ChainProgram):

@@ -1,0 +1,48 @@
+"""Times of the kernels and collectives of GPUs, in forms whose constants were fitted to published
+measurements."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+#: From which size on, and the ends of 95 % of measured over predicted times.
+IntervalRow = tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """Constants that were fitted to measured times, and how far other measured times were.
+
+    Attributes
+    ----------
+    intervals : dict of str to tuple of (float, float, float)
+        By class of rows: from a size on, the ends of 95 % of measured over predicted times.
+        The rows are others than those of the fit. A class is a part of the rows, such as a head
+        size; one named ``any`` is for all others.
+    end : str
+        ``low`` or ``high``: every time is at this end of its interval.
+        Intervals of whole programs are made so.
+    """
+
+    intervals: dict[str, tuple[IntervalRow, ...]] = field(default_factory=dict, hash=False)
+    end: str = ""
+
+    def interval(self, of: str, size: float) -> tuple[float, float]:
+        """The ends of 95 % of measured over predicted times of a class and a size.
+
+        Examples
+        --------
+        >>> known = {"8": [(0, 0.9, 1.1), (1000, 0.95, 1.05)], "any": [(0, 0.5, 2.0)]}
+        >>> fitted = Fitted(intervals=known)
+        >>> fitted.interval("8", 999), fitted.interval("8", 1000), fitted.interval("64", 5)
+        ((0.9, 1.1), (0.95, 1.05), (0.5, 2.0))
+        """
+        rows: Sequence[IntervalRow] = self.intervals.get(of) or self.intervals.get("any", ())
+        at = bisect_right([start for start, _, _ in rows], size)
+        return rows[max(0, at - 1)][1:] if rows else (1.0, 1.0)
+
+    def at_end(self, seconds: float, of: str, size: float) -> float:
+        """A time, or that end of its interval which these constants are at."""
+        if not self.end:
+            return seconds
+        return seconds * self.interval(of, size)[self.end == "high"]
