@@ -46,6 +46,7 @@ RANGES = {
     "Machine.calibrated": Range(1, 1 << 62),
     "AllReduceKernel.two_shot_s": Range(0, inf),
     "Nccl.network_bytes_per_s": Range(_RATE.least, inf),
+    "doubt": Range(1, 100),
     "intervals": Range(0, 1e15),
     "_share": Range(0, 1e3),
     "_s": _SECONDS,

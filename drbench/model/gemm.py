@@ -7,23 +7,33 @@ k over several workers; the fastest combination counts:
     waves   = ⌈blocks / units⌉                          the last wave may be almost empty
     compute = waves · 2 · tile_m · tile_n · (⌈k / splits⌉ + k_ramp)
               / (sustained_flops / units · tile efficiency)
-    time    = launch + max(compute, bytes / memory bandwidth) + packing
+    memory  = bytes / (memory bandwidth · memory_share), of what is cached / cache bandwidth
+    time    = launch + (compute^norm + memory^norm)^(1 / norm) + packing
 
-The efficiency of a tile falls with its edge-to-area ratio, ``1 / (1 + edge · (1/tile_m +
-1/tile_n))``, relative to the best tile. Packing (nanoseconds for each element of A, B and C) is the
-time in which CPU libraries copy operands into their own layout: cutting m repeats the packing of B.
-C is read and written once for each ``k_block`` elements of k, so that cutting k costs little. On
-GPUs packing is 0.
+With ``norm`` inf, the default, the longer one counts. GPUs need more constants: a multiprocessor
+that waits for no other is faster (``burst``) than all of them together, which power limits; small
+tiles do not hide the latency of each element of k (``step_s``); partial sums are added by a second
+kernel (``split_s``). The efficiency of a tile falls with its edge-to-area ratio, ``1 / (1 + edge ·
+(1/tile_m + 1/tile_n))``, relative to the best tile. Packing (nanoseconds for each element of A, B
+and C) is the time in which CPU libraries copy operands into their own layout: cutting m repeats
+the packing of B. C is read and written once for each ``k_block`` elements of k, so that cutting k
+costs little. On GPUs packing is 0.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from drbench.errors import UsageError
+
+from .kernels import Fitted
+from .kernels.experts import ExpertGemms
+
+#: Matrices B among which a repeated GEMM cycles, in measurements.
+_COPIES = 5
 
 
 class Tiling(NamedTuple):
@@ -59,7 +69,7 @@ class Tiling(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Compute:
+class Compute(Fitted):
     """Constants of one device's local GEMMs and memory.
 
     Attributes
@@ -92,6 +102,28 @@ class Compute:
         C is read and written once for so many elements of k; inf: once.
     unit_bytes_per_s : float
         Memory bandwidth that one unit can use.
+    burst : float
+        Rate of a unit that waits for no other one, relative to that of all units together.
+    step_s : float
+        Added for each element of k of any tile.
+    split_s : float
+        Start of the sum over ranges of k.
+    memory_share : float
+        Reached share of the memory bandwidth.
+    cache_bytes : float
+        Size of the last cache, as far as operands use it; 0: none.
+    cache_bytes_per_s : float
+        Its bandwidth.
+    result_bytes : float or None
+        Moved for an element of C; without it C is read and written.
+    norm : float
+        Of the times of computing and of memory; inf: the longer one counts.
+    quantise_s : float
+        Start of the kernels that quantise A before a GEMM, which :meth:`gemm_s` leaves out.
+    quantise_bytes : float
+        Moved for an element of A by these kernels.
+    experts : ExpertGemms or None
+        GEMMs of experts in one launch.
     functions : dict of str to float
         Functions between GEMMs, by name (such as softmax): time of one element.
         They are those of :mod:`drbench.chains.model.functions`. For attention an element of the
@@ -116,12 +148,23 @@ class Compute:
     splits: tuple[int, ...] = (1,)
     edge: float = 0.0
     k_ramp: float = 0.0
-    memory_bytes_per_s: float = float("inf")
+    memory_bytes_per_s: float = inf
     launch_s: float = 0.0
     pack_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
     transposed_element_s: tuple[float, float] = (0.0, 0.0)
-    k_block: float = float("inf")
-    unit_bytes_per_s: float = float("inf")
+    k_block: float = inf
+    unit_bytes_per_s: float = inf
+    burst: float = 1.0
+    step_s: float = 0.0
+    split_s: float = 0.0
+    memory_share: float = 1.0
+    cache_bytes: float = 0.0
+    cache_bytes_per_s: float = inf
+    result_bytes: float | None = None
+    norm: float = inf
+    quantise_s: float = 0.0
+    quantise_bytes: float = 0.0
+    experts: ExpertGemms | None = None
     functions: dict[str, float] = field(default_factory=dict, hash=False)
     _known: dict = field(default_factory=dict, repr=False, compare=False)
 
@@ -137,30 +180,38 @@ class Compute:
         """Tile shapes with the seconds one worker spends on one element of k."""
         loss = {(tm, tn): 1 + self.edge * (1 / tm + 1 / tn) for tm, tn in map(tuple, self.tiles)}
         least = min(loss.values())
-        worker = self.peak_flops * self.sustained / self.units
-        return [(tm, tn, 2 * tm * tn * loss[tm, tn] / least / worker) for tm, tn in loss]
+        worker = self.peak_flops * self.sustained * self.burst / self.units
+        return [
+            (tm, tn, 2 * tm * tn * loss[tm, tn] / least / worker + self.step_s) for tm, tn in loss
+        ]
 
-    def gemm_s(self, m: int, n: int, k: int, itemsize: int = 4) -> float:
-        """Seconds of a local GEMM m×k times k×n."""
-        key = m, n, k, itemsize
+    def gemm_s(self, m: int, n: int, k: int, itemsize: int = 4, warm: bool = False) -> float:
+        """Seconds of a local GEMM m×k times k×n; ``warm``: B is in the last cache, if several
+        matrices as large fit there, as where one GEMM is repeated."""
+        key = m, n, k, itemsize, warm
         seconds = self._known.get(key)
         if seconds is None:
             seconds = self._known[key] = self._gemm_s(*key)
         return seconds
 
-    def _gemm_s(self, m, n, k, itemsize) -> float:
+    def _gemm_s(self, m, n, k, itemsize, warm) -> float:
         if not (m and n and k):  # nothing to multiply; an empty sum is still written
             return self.memory_s(m * n * itemsize)
         best, *_ = self._fastest({(m, n): 1}, k, itemsize, self.units)
         a, b, c = self.pack_s
-        memory = self._traffic_s(m, n, k, itemsize)
-        return (
-            self.launch_s
-            + max(best, memory)
-            + a * m * k
-            + b * k * n
-            + c * m * n * max(1, ceil(k / self.k_block))
-        )
+        seconds = self._together_s(best, self._traffic_s(m, n, k, itemsize, warm=warm))
+        seconds += self.launch_s + a * m * k + b * k * n
+        seconds += c * m * n * max(1, ceil(k / self.k_block))
+        return self.at_end(seconds, "any", m)
+
+    def _together_s(self, compute_s: float, memory_s: float) -> float:
+        """Seconds of computing while memory is read and written."""
+        low, high = sorted((compute_s, memory_s))
+        return high * (1 + (low / high) ** self.norm) ** (1 / self.norm) if low else high
+
+    def quantise_a_s(self, m: int, k: int) -> float:
+        """Seconds of quantising A, m×k, before a GEMM."""
+        return self.quantise_s + self.quantise_bytes * m * k / self._memory_rate
 
     def transposed_s(self, m: int, n: int, k: int, transposed: str) -> float:
         """Added seconds of m×k times k×n with operands that are stored transposed.
@@ -235,7 +286,8 @@ class Compute:
         tiling = self._known.get(key)
         if tiling is None:
             best, waves, tiles = self._fastest(parts, k, itemsize, units)
-            seconds = max(best, self._traffic_s(m, n, k, itemsize, rights)) / waves
+            seconds = self._together_s(best, self._traffic_s(m, n, k, itemsize, rights))
+            seconds = self.at_end(seconds, "any", m) / waves
             tiling = self._known[key] = Tiling(*tiles, seconds, units)
         return tiling
 
@@ -244,7 +296,8 @@ class Compute:
     ) -> tuple[float, int, tuple[int, int, int]]:
         """Seconds of a GEMM in parts, without its memory traffic; the waves of the fastest tiles,
         and their (rows, columns, splits of k)."""
-        fastest = float("inf"), 1, (1, 1, 1)
+        fastest = inf, 1, (1, 1, 1)
+        elements = sum(count * m * n for (m, n), count in parts.items())
         for tm, tn, per_k in self._kernels:
             blocks = sum(count * (-(-m // tm) * -(-n // tn)) for (m, n), count in parts.items())
             for splits in self.splits:
@@ -253,10 +306,13 @@ class Compute:
                 waves = -(-blocks * splits // units)
                 seconds = waves * (-(-k // splits) + self.k_ramp) * per_k
                 if splits > 1:  # partial sums are written and read again
-                    elements = sum(count * m * n for (m, n), count in parts.items())
-                    seconds += 2 * splits * elements * itemsize / self.memory_bytes_per_s
+                    seconds += self.split_s + 2 * splits * elements * itemsize / self._memory_rate
                 if seconds < fastest[0]:
                     fastest = seconds, waves, (tm, tn, splits)
+        if self.burst > 1:  # not all units together
+            seconds, waves, tiles = fastest
+            limit_s = 2 * elements * k / (self.peak_flops * self.sustained * units / self.units)
+            fastest = max(seconds, limit_s), waves, tiles
         return fastest
 
     def grouped_s(
@@ -286,10 +342,22 @@ class Compute:
         tiles = sum(tiling.tiles(*part) * count for part, count in parts.items())
         return self.launch_s + -(-tiles // tiling.units) * tiling.tile_s
 
-    def _traffic_s(self, m: int, n: int, k: int, itemsize: int, rights: int = 1) -> float:
-        """A lower bound in seconds of reading A and B, and reading and writing C."""
-        return itemsize * (m * k + rights * k * n + 2 * m * n) / self.memory_bytes_per_s
+    def _traffic_s(
+        self, m: int, n: int, k: int, itemsize: int, rights: int = 1, warm: bool = False
+    ) -> float:
+        """A lower bound in seconds of reading A and B, and writing C; A and C are cached if both
+        fit, B only if it is ``warm``."""
+        result = 2 * itemsize if self.result_bytes is None else self.result_bytes
+        weights, others = itemsize * rights * k * n, itemsize * m * k + result * m * n
+        cached = others if others <= self.cache_bytes else 0
+        if warm and _COPIES * weights <= self.cache_bytes:
+            cached += weights
+        return (weights + others - cached) / self._memory_rate + cached / self.cache_bytes_per_s
+
+    @property
+    def _memory_rate(self) -> float:
+        return self.memory_bytes_per_s * self.memory_share
 
     def memory_s(self, nbytes: float) -> float:
         """Seconds of a kernel that only moves bytes through memory."""
-        return self.launch_s + nbytes / self.memory_bytes_per_s
+        return self.launch_s + nbytes / self._memory_rate

@@ -16,7 +16,9 @@ from drbench.mappings import remembered
 
 from .constants import Calibrated
 from .gemm import Compute
+from .kernels.attention import DecodeAttention, PrefillAttention
 from .kernels.collectives import AllReduceKernel, Nccl
+from .kernels.experts import ExpertExchange
 from .links import ARBITRATIONS
 from .machine_file import MachineFile
 from .network import Collective, Link, Rate
@@ -90,8 +92,21 @@ class Machine(MachineFile):
         A machine with ``nccl`` does not use them.
     nccl : Nccl or None
         NCCL, whose protocol changes with the size of a message.
+    prefill : PrefillAttention or None
+        A fused kernel of causal attention; without it scores are written and read.
+    latent_prefill : PrefillAttention or None
+        The same of latent attention.
+    decode : DecodeAttention or None
+        Attention of a new token to a cache.
+    latent_decode : DecodeAttention or None
+        The same of latent attention.
     allreduces : dict of str to AllReduceKernel
         By their engines' names, kernels that inference engines use for all-reduce.
+    exchanges : dict of str to ExpertExchange
+        DeepEP's kernels by name: dispatch, combine, low_latency_dispatch, low_latency_combine.
+    doubt : float
+        All intervals of measured kernels are so many times wider.
+        The constants are those of another board, changed by the ratio of the data sheets.
     assumed : tuple of str
         Paths of constants without a source, which intervals vary; "PATH by X": by at most X.
         The constants of one path with ``*`` are varied together. ``links.xe.bandwidth_bytes_per_s
@@ -146,7 +161,13 @@ class Machine(MachineFile):
     packets: int = 8
     collectives: dict[str, Collective] = field(default_factory=dict)
     nccl: Nccl | None = None
+    prefill: PrefillAttention | None = None
+    latent_prefill: PrefillAttention | None = None
+    decode: DecodeAttention | None = None
+    latent_decode: DecodeAttention | None = None
     allreduces: dict[str, AllReduceKernel] = field(default_factory=dict)
+    exchanges: dict[str, ExpertExchange] = field(default_factory=dict)
+    doubt: float = 1.0
     assumed: tuple[str, ...] = ()
     factors: dict[str, float] = field(default_factory=dict)
     calibrated: Calibrated = field(default_factory=Calibrated)

@@ -19,7 +19,8 @@ from drbench.transport import TransportChoice
 
 from .constants import check_table, read_table, refuse_unknown
 from .gemm import Compute
-from .kernels.collectives import AllReduceKernel, Nccl
+from .kernels.collectives import AllReduceKernel
+from .kernels.experts import ExpertExchange
 from .network import Collective, Link, Rate
 
 #: Arithmetics of GEMMs, each with a peak of its own: element types, and TF32, an arithmetic for
@@ -30,6 +31,14 @@ _KNOWN = {
     "collectives": ("allgather", "reducescatter", "broadcast", "reduce", "shift"),
     "transports": ("direct", "rma"),
     "residuals": ("direct", "rma", "throttled", "any"),
+}
+#: An element type -> the one whose rates it has, if a machine has none of its own.
+_SAME_RATE = REAL_OF | {"float16": "bfloat16"}
+#: What each of the tables inside these tables of a file describes.
+_NAMED = {
+    "collectives": Collective,
+    "allreduces": AllReduceKernel,
+    "exchanges": ExpertExchange,
 }
 #: Prefixes in a file of the constants of a link's rates, by field.
 _RATES = {"add": "core_add_", "get": "core_"}
@@ -55,10 +64,12 @@ class MachineFile:
         """
         raw = copy.deepcopy(section)
         check_table(raw, "model")
+        if "doubt" in raw:
+            _set_in_fitted(raw, "doubt", raw["doubt"])
         values = {"torus": None} | raw
         for table in (
-            *("compute", "links", "collectives", "allreduces", "dtypes", "transports"),
-            "residuals",
+            *("compute", "links", "dtypes", "transports", "residuals"),
+            *_NAMED,
         ):
             check_table(values.setdefault(table, {}), f"model.{table}")
         values["name"] = name or values.get("name", "unnamed")
@@ -76,16 +87,11 @@ class MachineFile:
             for table in ("links", "transports")
         )
         values["links"] = links
-        values["collectives"] = {
-            key: read_table(Collective, constants, f"model.collectives.{key}")
-            for key, constants in values["collectives"].items()
-        }
-        if "nccl" in values:
-            values["nccl"] = read_table(Nccl, values["nccl"], "model.nccl")
-        values["allreduces"] = {
-            key: read_table(AllReduceKernel, constants, f"model.allreduces.{key}")
-            for key, constants in values["allreduces"].items()
-        }
+        for table, kind in _NAMED.items():
+            values[table] = {
+                key: read_table(kind, constants, f"model.{table}.{key}")
+                for key, constants in values[table].items()
+            }
         values["assumed"], factors = _assumed(values.get("assumed", ()))
         if isinstance(values["torus"], str):
             raise UsageError(
@@ -147,12 +153,7 @@ class MachineFile:
         """The machine whose measured times are all at one end of their intervals, ``low`` or
         ``high`` (:class:`~drbench.model.kernels.Fitted`)."""
         raw = copy.deepcopy(self.sources)
-        tables = [raw]
-        while tables:
-            table = tables.pop()
-            if "intervals" in table:
-                table["end"] = end
-            tables += [inner for inner in table.values() if isinstance(inner, dict)]
+        _set_in_fitted(raw, "end", end)
         return self.from_dict(raw, self.name)
 
     def constant(self, path: str) -> float:
@@ -227,7 +228,7 @@ class MachineFile:
     def for_dtype(self, dtype: str) -> Self:
         """The machine for GEMMs of an element type (``"tf32"``: of float32 in TF32). Products
         of complex numbers need four times the FLOPs, at the rate of real ones unless the machine
-        has one of theirs.
+        has one of theirs; float16 has the rates of bfloat16.
 
         Raises
         ------
@@ -247,7 +248,7 @@ class MachineFile:
         """
         if dtype == self.dtype:
             return self
-        own = dtype if dtype in self.dtypes else REAL_OF.get(dtype, dtype)
+        own = dtype if dtype in self.dtypes else _SAME_RATE.get(dtype, dtype)
         if own not in (self.dtype, *self.dtypes):
             raise UnsupportedError(
                 f"machine {self.name} has {'peaks' if self.dtypes else 'a peak'} for "
@@ -289,6 +290,15 @@ def _read_section(path: Path, above: tuple[Path, ...] = ()) -> dict:
             "beside it, as base = 'dgxh100.toml'."
         )
     return _replace_constants(_read_section(path.parent / base, (*above, path)), section)
+
+
+def _set_in_fitted(section: dict, name: str, value: Any) -> None:
+    """Give a value to a constant of each table inside a section that has intervals."""
+    for table in section.values():
+        if isinstance(table, dict):
+            _set_in_fitted(table, name, value)
+            if "intervals" in table:
+                table[name] = value
 
 
 def _replace_constants(table: dict, by: dict) -> dict:

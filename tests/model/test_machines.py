@@ -380,11 +380,12 @@ def test_a_base_that_is_no_other_file_is_refused(tmp_path, base):
 
 def test_measured_times_are_at_the_ends_of_their_intervals():
     nccl = dict.fromkeys(
-        ("launch_s", "hop_s", "ll128_s", "simple_s", "exchange_launch_s", "exchange_peer_s"), 1e-6
+        ("launch_s", "hop_s", "wide_s", "simple_s", "exchange_launch_s"), 1e-6
     )
-    nccl |= dict.fromkeys(("link_bytes_per_s", "ll128_bytes_per_s"), 1e11)
+    rates = "link_bytes_per_s", "wide_bytes_per_s", "counted_ll_bytes_per_s"
+    nccl |= dict.fromkeys(rates, 1e11)
     nccl |= {"link_share": 0.8, "exchange_simple_s": 1e-6, "exchange_link_share": 0.8}
-    intervals = {"allgather 4": [[0, 0.5, 1.5], [1e6, 0.9, 1.25]], "any": [[0, 0.75, 1.25]]}
+    intervals = {"allgather": [[0, 0.5, 1.5], [1e6, 0.9, 1.25]], "any": [[0, 0.75, 1.25]]}
     machine = Machine.from_dict(
         {"compute": {"peak_flops": 1e12}, "nccl": nccl | {"intervals": intervals}}
     )

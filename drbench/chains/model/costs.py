@@ -59,6 +59,9 @@ _DIVIDED: dict[str, Placed] = {
 }
 _SWAPPED = {"S(0)": "S(1)", "S(1)": "S(0)"}
 _WORDS = {"S(0)": "row", "S(1)": "column"}
+#: Of fused attention's gradient the time over that of the forward kernel: assumed, five GEMMs
+#: instead of two (Dao, FlashAttention-2, 2023, §3.1); no measurements of it were found.
+_GRADIENT = 2.5
 #: Programs that overlap have at most this number of ranks, unless a library runs them.
 _MOST_RANKS = 16
 #: Bytes of optimizer state for an element: Adam's two moments; for 16-bit types also the weight,
@@ -178,8 +181,13 @@ def why_not_aligned(
 
 def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> float:
     """Seconds of a function that computes a block of this shape: of its GEMMs and its elements; of
-    their memory traffic where elements were not measured."""
+    their memory traffic where elements were not measured. Attention in 16 bits is one kernel on a
+    machine that has its constants."""
     (rows, cols), compute = shape, machine.compute
+    if of.heads and machine.prefill and itemsize <= 2:
+        heads = of.heads * (cols // of.gives)
+        seconds = machine.prefill.attend_s(compute, rows // of.rows, of.rows, heads, of.head_dim)
+        return compute.launch_s + seconds * (1 if of.name == "attention" else _GRADIENT)
     gemms_s = sum(compute.gemm_s(*sizes, itemsize) for sizes in of.gemms(rows, cols))
     element_s = compute.functions.get(of.name)
     if element_s is not None:

@@ -138,7 +138,12 @@ class LocalProgram(ChainProgram):
         rows = [m]
         if self._experts:
             rows, k = expert_gemms(m, k, self._experts, self._transpose)
-        seconds = compute.grouped_s(rows, n, k, item, machine.adds_on_core)
+        if self._experts and compute.experts:
+            of_weights = "a" in self._transpose
+            seconds = compute.experts.gemm_s(compute, rows, n, k, item, of_weights)
+            seconds += compute.experts.launch_s / 2  # of the two GEMMs of a layer
+        else:
+            seconds = compute.grouped_s(rows, n, k, item, machine.adds_on_core)
         seconds += compute.transposed_s(m, n, self._gemm[2], self._transpose)
         return ProgramTimes(seconds, seconds)
 

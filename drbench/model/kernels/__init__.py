@@ -4,6 +4,19 @@ measurements."""
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class DataSheet(Protocol):
+    """What kernels take from a GPU's data sheet: :class:`~drbench.model.gemm.Compute` has it."""
+
+    @property
+    def peak_flops(self) -> float: ...
+    @property
+    def memory_bytes_per_s(self) -> float: ...
+    @property
+    def units(self) -> int: ...
+
 
 #: From which size on, and the ends of 95 % of measured over predicted times.
 IntervalRow = tuple[float, float, float]
@@ -19,12 +32,15 @@ class Fitted:
         By class of rows: from a size on, the ends of 95 % of measured over predicted times.
         The rows are others than those of the fit. A class is a part of the rows, such as a head
         size; one named ``any`` is for all others.
+    doubt : float
+        Intervals are wider by this factor: the constants are another board's.
     end : str
         ``low`` or ``high``: every time is at this end of its interval.
         Intervals of whole programs are made so.
     """
 
     intervals: dict[str, tuple[IntervalRow, ...]] = field(default_factory=dict, hash=False)
+    doubt: float = 1.0
     end: str = ""
 
     def interval(self, of: str, size: float) -> tuple[float, float]:
@@ -39,7 +55,8 @@ class Fitted:
         """
         rows: Sequence[IntervalRow] = self.intervals.get(of) or self.intervals.get("any", ())
         at = bisect_right([start for start, _, _ in rows], size)
-        return rows[max(0, at - 1)][1:] if rows else (1.0, 1.0)
+        _, low, high = rows[max(0, at - 1)] if rows else (0.0, 1.0, 1.0)
+        return low / self.doubt, high * self.doubt
 
     def at_end(self, seconds: float, of: str, size: float) -> float:
         """A time, or that end of its interval which these constants are at."""

@@ -20,8 +20,8 @@ _MOST_IN_RINGS = 4
 
 @dataclass(frozen=True)
 class Nccl(Fitted):
-    """NCCL on a machine: rings in the protocol that it chooses, sums in the switch (NVLS) where they
-    are faster, and direct sends.
+    """NCCL on a machine: rings in the protocol that it chooses, sums in the switch (NVLS) where
+    that is faster, and direct sends.
 
     There are no measurements of broadcast, reduce and shift, which take as long as allgather,
     reducescatter and an exchange of as many bytes; nor of several nodes: their hops are those that
