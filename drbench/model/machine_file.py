@@ -32,8 +32,8 @@ _KNOWN = {
     "transports": ("direct", "rma"),
     "residuals": ("direct", "rma", "throttled", "any"),
 }
-#: An element type -> the one whose rates it has, if a machine has none of its own.
-_SAME_RATE = REAL_OF | {"float16": "bfloat16"}
+#: Machine files that come with drbench.
+_SHIPPED = Path(__file__).parents[1] / "launch" / "data" / "machines"
 #: What each of the tables inside these tables of a file describes.
 _NAMED = {
     "collectives": Collective,
@@ -228,7 +228,7 @@ class MachineFile:
     def for_dtype(self, dtype: str) -> Self:
         """The machine for GEMMs of an element type (``"tf32"``: of float32 in TF32). Products
         of complex numbers need four times the FLOPs, at the rate of real ones unless the machine
-        has one of theirs; float16 has the rates of bfloat16.
+        has one of theirs.
 
         Raises
         ------
@@ -248,7 +248,7 @@ class MachineFile:
         """
         if dtype == self.dtype:
             return self
-        own = dtype if dtype in self.dtypes else _SAME_RATE.get(dtype, dtype)
+        own = dtype if dtype in self.dtypes else REAL_OF.get(dtype, dtype)
         if own not in (self.dtype, *self.dtypes):
             raise UnsupportedError(
                 f"machine {self.name} has {'peaks' if self.dtypes else 'a peak'} for "
@@ -287,9 +287,11 @@ def _read_section(path: Path, above: tuple[Path, ...] = ()) -> dict:
     if not isinstance(base, str) or path in above:
         raise UsageError(
             f"machine file {path}: base must be another machine file, got {shown(base)}. Name one "
-            "beside it, as base = 'dgxh100.toml'."
+            "beside it or of drbench list machines, as base = 'dgxh100.toml'."
         )
-    return _replace_constants(_read_section(path.parent / base, (*above, path)), section)
+    beside = path.parent / base
+    found = beside if beside.exists() or not (_SHIPPED / base).is_file() else _SHIPPED / base
+    return _replace_constants(_read_section(found, (*above, path)), section)
 
 
 def _set_in_fitted(section: dict, name: str, value: Any) -> None:
@@ -368,8 +370,13 @@ def _number(value, path: str, machine: str) -> float:
 
 def _of_dtype(section: dict, dtype: str) -> dict:
     """The table ``compute`` of a section for GEMMs of an element type: its own peak, and other
-    constants that differ."""
+    constants that differ from ``compute`` or, with ``like``, from those of another type."""
     own, where = section["dtypes"][dtype], f"model.dtypes.{dtype}"
     if not isinstance(own, dict) or "peak_flops" not in own:
         raise UsageError(f"{where} needs peak_flops. Add it, with its source.")
-    return section.get("compute", {}) | own
+    like, own = own.get("like"), {key: own[key] for key in own if key != "like"}
+    if like is None:
+        return section.get("compute", {}) | own
+    if like == dtype or not isinstance(section["dtypes"].get(like), dict):
+        raise UsageError(f"{where}.like must be another element type of the file, got {like!r}.")
+    return section.get("compute", {}) | section["dtypes"][like] | own

@@ -354,8 +354,8 @@ class ArrayBlas:
     def __init__(self, info, prepare: Callable, wait: Callable[[], None]):
         self.info, self._prepare, self._wait = info, prepare, wait
 
-    def prepare_gemm(self, a, b, c) -> Callable[[float, float], None]:
-        """``call_gemm(beta, alpha)``: c = a·b, as beta is 0 and alpha 1 here."""
+    def prepare_gemm(self, a, b, c, conjugated: str = "") -> Callable[[float, float], None]:
+        """``call_gemm(beta, alpha)``: c = a·b, as beta is 0 here, alpha 1, and no conjugates."""
         multiply = self._prepare(a, b, c)
 
         def call_gemm(beta: float, alpha: float) -> None:

@@ -379,9 +379,7 @@ def test_a_base_that_is_no_other_file_is_refused(tmp_path, base):
 
 
 def test_measured_times_are_at_the_ends_of_their_intervals():
-    nccl = dict.fromkeys(
-        ("launch_s", "hop_s", "wide_s", "simple_s", "exchange_launch_s"), 1e-6
-    )
+    nccl = dict.fromkeys(("launch_s", "hop_s", "wide_s", "simple_s", "exchange_launch_s"), 1e-6)
     rates = "link_bytes_per_s", "wide_bytes_per_s", "counted_ll_bytes_per_s"
     nccl |= dict.fromkeys(rates, 1e11)
     nccl |= {"link_share": 0.8, "exchange_simple_s": 1e-6, "exchange_link_share": 0.8}

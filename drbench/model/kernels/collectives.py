@@ -23,9 +23,9 @@ class Nccl(Fitted):
     """NCCL on a machine: rings in the protocol that it chooses, sums in the switch (NVLS) where
     that is faster, and direct sends.
 
-    There are no measurements of broadcast, reduce and shift, which take as long as allgather,
-    reducescatter and an exchange of as many bytes; nor of several nodes: their hops are those that
-    NCCL counts with, and each GPU has a card.
+    There are no measurements of broadcast, reduce and shift, which are modelled as rings and sends
+    of as many bytes on each link; nor of several nodes: their hops are those that NCCL counts with,
+    and each GPU has a card.
 
     Attributes
     ----------
@@ -116,7 +116,8 @@ class Nccl(Fitted):
         passes, near, far = 1, ranks - nodes, float(nodes - 1)
         if operation == "allreduce":  # up and down a tree of chains
             passes, near, far = 2, 2 * (cards - 1), 2 * log2(nodes)
-        steps = passes * (ranks - 1)
+        whole = operation in ("broadcast", "reduce")  # each link moves all
+        steps, own = (ranks, 0.0) if whole else (passes * (ranks - 1), _OWN_SHARE)
         far_s = part * steps / (cards * self.network_bytes_per_s) if nodes > 1 else 0.0
         rates = self.counted_ll_bytes_per_s, *(share * link for share in _COUNTED_SHARES)
         counted_s = [
@@ -127,7 +128,7 @@ class Nccl(Fitted):
         one_s = part * (ranks - 1) / _LL_BYTES_PER_S
         wide_s = self.wide_s + nbytes * passes / self.wide_bytes_per_s
         low_s = max(min(one_s, wide_s), far_s) + near * self.hop_s + far * _COUNTED[chosen > 0][2]
-        simple_s = max(part * (steps + _OWN_SHARE) / (self.link_share * link), far_s)
+        simple_s = max(part * (steps + own) / (self.link_share * link), far_s)
         simple_s += self.simple_s + near * _SIMPLE_HOPS * self.hop_s + far * _COUNTED[2][2]
         return self.launch_s + (low_s, min(low_s, simple_s), simple_s)[chosen]
 
