@@ -50,6 +50,8 @@ def main(words: list[str]) -> int:
         for name, sentence in known.items():
             print(f"{name:20} {textwrap.shorten(sentence, 58, placeholder=' …')}")
         return 0
+    if ".".join(words[:2]) in known:  # as in: model tables
+        words = [".".join(words[:2]), *words[2:]]
     if words[0] not in known:
         print(f"no benchmark {words[0]!r}. There are {', '.join(known)}.", file=sys.stderr)
         return 2

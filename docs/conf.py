@@ -123,6 +123,7 @@ FOLDED = {
         "/docs/results/gallery",
         "/docs/results/libraries",
         "/docs/results/model-accuracy",
+        "/docs/results/gpu-accuracy",
         "/docs/results/gpu",
     ],
     "ARTIFACT": [

@@ -51,12 +51,12 @@ LAYOUT_FORMS = (
         "A, B and C each stored once on one grid over m, n and k; further ranks store nothing",
     ),
     (
-        "tiles:3+4*x2",
+        "...:3+4*x2",
         "tiles of sizes of your own: one of 3 rows, then of 4 rows to the end (* repeats the last "
         "size), all of 2 columns",
     ),
     (
-        "tiles:1+3+2x4@0+1+1x0",
+        "...:1+3+2x4@0+1+1x0",
         "tiles of 1, 3 and 2 rows, which fill the matrix; after @ the process row of each, then "
         "the process column of each tile column: this grid has rows 0 and 1, and column 0",
     ),

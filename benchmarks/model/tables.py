@@ -1,19 +1,22 @@
 """Published tables of measured GPU kernels against the machine model, row by row.
 
-    python -m benchmarks model.tables PATH... [--machine NAME] [--csv rows.csv] [--figure FILE]
+    python -m benchmarks model tables PATH... [--machine NAME] [--csv rows.csv] [--figure FILE]
 
-A PATH is a CSV file, or a folder of them, in the columns of ai-dynamo/aiconfigurator (systems/data;
-``.xz`` is read, too): GEMMs, NCCL and all-reduce kernels, DeepEP, attention with and without a
-cache, latent attention, experts. The columns say which kernel it is. The machine is that of the
-file's name (a100_sxm, h100_sxm, h200_sxm, b200_sxm, gb200), or --machine. A row is predicted by the
-parts of the model that a program uses; a kernel of these tables has weights in the L2 cache where
-they fit, and contains RoPE or quantisation, which are counted.
+A PATH is a CSV file, or a folder of them, in the columns of ai-dynamo/aiconfigurator
+(systems/data; ``.xz`` is read, too): GEMMs, NCCL and all-reduce kernels, DeepEP, attention with
+and without a cache, latent attention, experts. The columns say which kernel it is. The machine is
+that of the file's name (which begins with a100, h100, h200, b200 or gb200), or --machine. A row is
+predicted by the parts of the model that a program uses; a kernel of these tables has weights in
+the L2 cache where they fit, and contains RoPE or quantisation, which are counted.
 
-The columns of the answer: rows; the median, 5 and 95 % of predicted over measured; the share of
-measured times in their 95 % interval, and half the width of the median interval. --write SUMMARY
-keeps the table, from which docs/results/gpu-accuracy.md is made.
+The answer has a line for each class: kernel, element type, part (GPUs, nodes, head size) and
+decade of m, bytes, tokens or length; and at the end one for each kernel. Columns: rows; the
+median, 5 and 95 % of predicted over measured; the share of measured times in their 95 % interval,
+and half the width of the median interval. --write keeps the last table, of which
+docs/results/gpu-accuracy.md is made.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from math import log, log10, sqrt
@@ -22,6 +25,7 @@ from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.figure import Figure
 
 from benchmarks.__main__ import parser_of
 from benchmarks.pages.tables import table
@@ -32,10 +36,10 @@ from drbench.model.machine import Machine
 
 #: Machines of the files' names.
 MACHINES = {
-    "a100_sxm": "dgxa100",
-    "h100_sxm": "dgxh100",
-    "h200_sxm": "dgxh200",
-    "b200_sxm": "dgxb200",
+    "a100": "dgxa100",
+    "h100": "dgxh100",
+    "h200": "dgxh200",
+    "b200": "dgxb200",
     "gb200": "gb200nvl72",
 }
 _TYPES = {"bfloat16": "bfloat16", "fp8": "float8", "half": "float16", "int8": "int8"}
@@ -233,7 +237,8 @@ def predict_file(path: Path, name: str | None = None) -> pd.DataFrame:
         If its columns are of no known kernel, or its machine is unknown or lacks its constants.
     """
     rows = pd.read_csv(path)
-    machine = find_machine(name or MACHINES.get(path.name.partition("-")[0], path.name))
+    chip = re.split("[_-]", path.name)[0]
+    machine = find_machine(name or MACHINES.get(chip, chip))
     predict = next((of for needed, of in KINDS if needed <= {*rows.columns}), None)
     if predict is None:
         raise SystemExit(f"{path}: no kernel has the columns {', '.join(rows.columns)}.")
@@ -283,7 +288,6 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="every row with its prediction")
     parser.add_argument("--write", type=Path, help="the summary of the page")
     parser.add_argument("--figure", type=Path)
-    parser.add_argument("--cells", action="store_true", help="also by part and decade of size")
     given = parser.parse_args()
     files = [
         file
@@ -296,36 +300,33 @@ def main() -> None:
         rows.to_csv(given.csv, index=False)
     by = ["machine", "operation", "dtype"]
     summary = summarise(rows, by)
-    shown = summarise(rows, [*by, "part", "decade"]) if given.cells else summary
-    print(table([*shown.columns], [[*map(_text, row)] for row in shown.itertuples(index=False)]))
+    for shown in (summarise(rows, [*by, "part", "decade"]), summary):
+        lines = [[*map(_text, row)] for row in shown.itertuples(index=False)]
+        print(table([*shown.columns], lines))
     if given.write:
         summary.round(4).to_csv(given.write, index=False)
     if given.figure:
-        draw(rows).savefig(given.figure)
+        draw(summary).savefig(given.figure)
 
 
 def _text(value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def draw(rows: pd.DataFrame):
-    """A figure of predicted over measured of every class: median, and 5 to 95 % of the rows."""
-    summary = summarise(rows, ["operation", "machine"])
-    names = sorted(summary.operation.unique(), reverse=True)
-    machines = sorted(summary.machine.unique())
-    figure, axis = plt.subplots(figsize=(7, 0.35 * len(names) + 1.2), layout="constrained")
-    for x, (name, group) in enumerate(summary.groupby("machine")):
-        at = [
-            names.index(operation) + 0.25 - 0.5 * x / max(1, len(machines) - 1)
-            for operation in group.operation
-        ]
-        ends = [group["median"] - group.low, group.high - group["median"]]
-        axis.errorbar(group["median"], at, xerr=ends, fmt="o", ms=4, capsize=2, label=name)
+def draw(summary: pd.DataFrame) -> Figure:
+    """A figure of a summary: predicted over measured of each kernel, median and 5 to 95 %."""
+    labels = summary.operation.str.replace("_", " ") + summary.dtype.map(lambda name: f", {name}")
+    names, machines = sorted({*labels}, reverse=True), sorted({*summary.machine})
+    figure, axis = plt.subplots(figsize=(7, 0.3 * len(names) + 1.2), layout="constrained")
+    for x, machine in enumerate(machines):
+        of = summary[summary.machine == machine]
+        at = [names.index(label) + 0.2 * (1 - x) for label in labels[of.index]]
+        ends = [of["median"] - of.low, of.high - of["median"]]
+        axis.errorbar(of["median"], at, xerr=ends, fmt="o", ms=4, capsize=2, label=machine)
     axis.axvline(1, color="0.6", lw=0.8)
-    axis.set(
-        yticks=range(len(names)), yticklabels=names, xscale="log", xlabel="predicted / measured"
-    )
-    axis.set_xticks([0.25, 0.5, 0.75, 1, 1.25, 1.5], ["0.25", "0.5", "0.75", "1", "1.25", "1.5"])
+    axis.set(yticks=range(len(names)), yticklabels=names, xscale="log")
+    axis.set_xlabel("predicted / measured: median, and from 5 to 95 % of the rows")
+    axis.set_xticks([0.25, 0.5, 0.75, 1, 1.5], ["0.25", "0.5", "0.75", "1", "1.5"])
     axis.minorticks_off()
     axis.legend(frameon=False, ncols=len(machines), loc="lower center", bbox_to_anchor=(0.5, 1))
     return figure

@@ -64,3 +64,15 @@ def search_regret() -> str:
     lines.append((f"{len(others)} others", "", "", "0.0 %", f"0 in {(others.left == 0).sum()}"))
     heads = "problem, default search, long search, regret, candidates left"
     return table(heads.split(", "), lines)
+
+
+def gpu_kernels() -> str:
+    """Predicted over measured times of GPU kernels, by machine."""
+    lines = []
+    for row in rows("simulated/readings/gpu-tables.csv").itertuples():
+        of = f"{row.operation.replace('_', ' ')}, {row.dtype}"
+        ends = (f"{value:.2f}" for value in (row.median, row.low, row.high))
+        inside = f"{100 * row.inside:.0f} %", f"±{100 * row.half:.0f} %"
+        lines.append((row.machine, of, row.rows, *ends, *inside))
+    heads = "machine, kernel, rows, median, 5 %, 95 %, in interval, half-width"
+    return table(heads.split(", "), lines)

@@ -15,6 +15,10 @@ from drbench.launch.cases.sweep_file import BLOCK_KEYS, FILE_KEYS
 from drbench.mappings import grouped
 from drbench.measure.record import Record
 from drbench.model.gemm import Compute
+from drbench.model.kernels import Fitted
+from drbench.model.kernels.attention import DecodeAttention, PrefillAttention
+from drbench.model.kernels.collectives import AllReduceKernel, Nccl
+from drbench.model.kernels.experts import ExpertExchange, ExpertGemms
 from drbench.model.machine import Collective, Link, Machine, Rate
 from drbench.options import Option
 from drbench.partitions import PRESETS
@@ -130,7 +134,7 @@ _ELEMENTS = {"edge", "k_ramp", "k_block"}
 def _constants(kind: type, prefix: str, *without: str) -> Iterator[tuple[str, str]]:
     """Key and meaning of each constant of a dataclass, with its unit and default if these are not
     what the name and 0 say."""
-    columns = meanings(kind)
+    columns = {"intervals": meanings(Fitted)["intervals"]} | meanings(kind)
     for field in fields(kind):
         if field.name not in without and not field.name.startswith("_"):
             notes = ["elements"] * (field.name in _ELEMENTS)
@@ -155,14 +159,32 @@ def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
+#: Of measured kernels: what a machine fills in.
+_FITTED = {field.name for field in fields(Fitted)} - {"intervals"}
+#: The tables of measured kernels.
+_KERNELS = {
+    "compute.experts": ExpertGemms,
+    "nccl": Nccl,
+    "allreduces.ENGINE": AllReduceKernel,
+    "prefill": PrefillAttention,
+    "decode": DecodeAttention,
+    "exchanges.KERNEL": ExpertExchange,
+}
+
+
 def machine_constants() -> str:
     """The keys of the section ``[model]`` of a machine file."""
     lines = [
         *_constants(Machine, "", "compute", "links", "collectives", "factors", "sources"),
-        *_constants(Compute, "compute."),
+        *_constants(Compute, "compute.", *_FITTED),
         *_constants(Link, "links.NAME.", "name", "get", "add"),
         *_constants(Rate, "links.NAME.core_"),
         *_constants(Collective, "collectives.OPERATION."),
+        *(
+            row
+            for prefix, kind in _KERNELS.items()
+            for row in _constants(kind, f"{prefix}.", *_FITTED)
+        ),
     ]
     return table(["key", "meaning"], lines)
 

@@ -119,7 +119,7 @@ class Compute(Fitted):
     norm : float
         Of the times of computing and of memory; inf: the longer one counts.
     quantise_s : float
-        Start of the kernels that quantise A before a GEMM, which :meth:`gemm_s` leaves out.
+        Start of the kernels that quantise A before a GEMM; not in the time of the GEMM.
     quantise_bytes : float
         Moved for an element of A by these kernels.
     experts : ExpertGemms or None
@@ -166,7 +166,7 @@ class Compute(Fitted):
     quantise_bytes: float = 0.0
     experts: ExpertGemms | None = None
     functions: dict[str, float] = field(default_factory=dict, hash=False)
-    _known: dict = field(default_factory=dict, repr=False, compare=False)
+    _known: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         if not self.tiles or 1 not in self.splits:

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, prod
+from os.path import isfile
 from pathlib import Path
 from typing import Any, Self
 
@@ -112,7 +113,7 @@ class MachineFile:
         UsageError
             If the file is missing, is not TOML, or has no valid ``[model]``.
         """
-        section = _read_section(Path(path))
+        section = read_section(Path(path))
         machine = cls.from_dict(section | changes, name)
         where = f"machine {machine.name} (model.assumed)"
         for constant in machine.assumed:
@@ -262,7 +263,7 @@ class MachineFile:
         return self.from_dict(self.sources | {"compute": compute, "dtype": dtype}, self.name)
 
 
-def _read_section(path: Path, above: tuple[Path, ...] = ()) -> dict:
+def read_section(path: Path, above: tuple[Path, ...] = ()) -> dict:
     """The section ``[model]`` of a file, with the constants of its ``base`` that it does not
     replace."""
     try:
@@ -284,14 +285,14 @@ def _read_section(path: Path, above: tuple[Path, ...] = ()) -> dict:
     base = section.pop("base", None)
     if base is None:
         return section
-    if not isinstance(base, str) or path in above:
+    if not isinstance(base, str) or not base.isprintable() or path in above:
         raise UsageError(
             f"machine file {path}: base must be another machine file, got {shown(base)}. Name one "
             "beside it or of drbench list machines, as base = 'dgxh100.toml'."
         )
-    beside = path.parent / base
-    found = beside if beside.exists() or not (_SHIPPED / base).is_file() else _SHIPPED / base
-    return _replace_constants(_read_section(found, (*above, path)), section)
+    places = path.parent / base, _SHIPPED / base
+    below = next(filter(isfile, places), places[0])
+    return _replace_constants(read_section(below, (*above, path)), section)
 
 
 def _set_in_fitted(section: dict, name: str, value: Any) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from drbench.errors import UsageError
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
-from drbench.model.machine_file import ARITHMETICS
+from drbench.model.machine_file import ARITHMETICS, read_section
 from drbench.options import Option, named
 from drbench.program.problem import REAL_OF
 
@@ -204,7 +204,7 @@ def _of_file(name: str) -> Peaks:
     tables, where = document.get("peak", {}), f"{path.name}: peak"
     require(isinstance(tables, dict), where, "tables, as [peak.float32]", tables)
     check_keys(tables, ARITHMETICS, f"{where}.")
-    peaks = _of_model(document.get("model"), path.stem)
+    peaks = _of_model(read_section(path) if "model" in document else None, path.stem)
     for dtype, table in tables.items():
         given = read_table(table, _RATES | named(Option("source")), f"{where}.{dtype}")
         rates = [key for key in _RATES if key in given]

@@ -28,6 +28,7 @@ def at_rate(machine, rate):
         machine,
         links=(replace(first, bandwidth_bytes_per_s=rate), *others),
         collectives=collectives,
+        nccl=machine.nccl and replace(machine.nccl, link_bytes_per_s=rate, link_share=1.0),
     )
 
 

@@ -96,10 +96,9 @@ def test_a_file_may_give_the_range_of_a_constant():
     assert [end.compute.launch_s for end in ends] == pytest.approx([5e-7, 2e-6])
 
 
-@pytest.mark.parametrize("machine", ["pvc12", "h100x8"])
-def test_a_collective_is_no_more_certain_than_its_launches(machine):
+def test_a_collective_is_no_more_certain_than_its_launches():
     """A small multiplication is mostly launching and synchronising, whose times are assumed."""
-    case, machine = Case(256, 256, 256, algorithm="collective"), find_machine(machine)
+    case, machine = Case(256, 256, 256, algorithm="collective"), find_machine("pvc12")
     record = predict(case, machine, machine.devices)
     found = with_interval(record, case, machine, machine.devices)
     assert found.median_low_s < 0.6 * record.best_s and found.median_high_s > 1.7 * record.best_s

@@ -110,7 +110,7 @@ def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
         ({"dtype": "int8"}, "bfloat16:float32, float16, float8, got 'int8'"),
         (
             {"nprocs": 3, "a": "block:2x2"},
-            r"--a: block:2x2 needs 4 ranks .* Use block:1x3 or block:3x1",
+            r"--a: block:2x2 is for 4 ranks, got 3. Use block:1x3 or block:3x1",
         ),
         ({"b": "colum"}, "--b: unknown partition 'colum'; did you mean column"),
         ({"nprocs": 4, "c": "row/c3"}, "--c: row/c3 .* Use one of 1, 2, 4"),

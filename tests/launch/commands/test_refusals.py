@@ -45,7 +45,7 @@ run -p 2 -m 99999999999999999999 -n 8 -k 8    | -m | below 2**63 | 9999999999999
 run -p 2 -m NINES -n 8 -k 8                   | -m
 run -p two -m 8 -n 8 -k 8                     | -p | two
 run -p 1000 -m 8 -n 8 -k 8                    | -p 1000 | 2 cores | --yes | drbench simulate
-run -p 3 -m 8 -n 8 -k 8 --a block:2x2         | --a | block:2x2 | 4 ranks | 3 ranks | block:1x3
+run -p 3 -m 8 -n 8 -k 8 --a block:2x2         | --a | block:2x2 | 4 ranks | got 3 | block:1x3
 RUN extra                                     | extra
 RUN --threads 99                              | --threads 99 | 2 cores
 RUN --transport pigeon                        | pigeon | auto | direct | rma | throttled
@@ -293,7 +293,7 @@ def test_a_machine_with_a_peak_is_of_use_for_a_run_once(run_cli, monkeypatch, de
             (2, 3, 2),
             rows("""
 run -n 8 -k 8                                 | -m
-run -m 8 -n 8 -k 8 --a block:2x2              | --a | block:2x2 | 4 ranks | 3 ranks | block:3x1
+run -m 8 -n 8 -k 8 --a block:2x2              | --a | block:2x2 | 4 ranks | got 3 | block:3x1
 run -m 1 -n 1 -k 16777216                     | -o fill=integer | 2**24 | uniform
 """),
             strict=True,

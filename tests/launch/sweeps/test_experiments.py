@@ -265,7 +265,9 @@ def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
     _, named = rows("--label", "here", out="named")
     assert {(row.label, row.machine) for row in named} == {("here", "h100x8")}
     models = Path(__file__).parents[3] / "launch/data/machines"
-    text = (models / "h100x8.toml").read_text().replace("fence_s = ", "fence_s = 1")
+    text = (
+        (models / "h100x8.toml").read_text().replace("devices = 8", "devices = 8\nfence_s = 1e-4")
+    )
     Path("mine.toml").write_text(text)
     assert "none of these cases" in rows(machine="./mine.toml")[0].stderr
 

@@ -51,7 +51,7 @@ def before_gemms(happens):
     """Wrap the function that prepares a GEMM: call ``happens`` before each time the GEMM runs."""
 
     def around(function):
-        return lambda *operands: before(happens)(function(*operands))
+        return lambda *operands, **named: before(happens)(function(*operands, **named))
 
     return around
 
