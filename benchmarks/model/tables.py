@@ -56,7 +56,7 @@ _GPUS_OF_NODE = {"gb200nvl72": 4}
 _NOT_GATED = {(2048, 5120), (2688, 1856), (8192, 5120)}
 
 
-class Prediction(NamedTuple):
+class RowPrediction(NamedTuple):
     """What the model says of a row.
 
     Attributes
@@ -84,38 +84,38 @@ def compute_of(machine: Machine, dtype: str) -> Compute:
     return remembered(machine.known, dtype, lambda: machine.for_dtype(dtype).compute)
 
 
-def predict_gemm(machine: Machine, row: Any) -> Prediction:
+def predict_gemm(machine: Machine, row: Any) -> RowPrediction:
     """A GEMM with warm weights; of fp8 with the quantisation of A."""
     dtype = _TYPES[getattr(row, "gemm_dtype", "bfloat16")]
     compute = compute_of(machine, dtype)
     seconds = compute.gemm_s(row.m, row.n, row.k, 1 if dtype == "float8" else 2, warm=True)
     seconds += compute.quantise_a_s(row.m, row.k)
-    return Prediction("GEMM", dtype, "", row.m, seconds, *compute.interval("any", row.m))
+    return RowPrediction("GEMM", dtype, "", row.m, seconds, *compute.interval("any", row.m))
 
 
-def predict_nccl(machine: Machine, row: Any) -> Prediction:
+def predict_nccl(machine: Machine, row: Any) -> RowPrediction:
     """A collective of NCCL on one node."""
     item = 1 if row.nccl_dtype == "int8" else 2
     operation, nbytes = _OPERATIONS[row.op_name], item * row.message_size
     seconds = machine.nccl.seconds(operation, nbytes, row.num_gpus, 1, item)
     ends = machine.nccl.interval(operation, nbytes)
     part = f"{row.op_name} {row.num_gpus}"
-    return Prediction("NCCL", _TYPES[row.nccl_dtype], part, nbytes, seconds, *ends)
+    return RowPrediction("NCCL", _TYPES[row.nccl_dtype], part, nbytes, seconds, *ends)
 
 
-def predict_allreduce(machine: Machine, row: Any, path: Path) -> Prediction:
+def predict_allreduce(machine: Machine, row: Any, path: Path) -> RowPrediction:
     """An all-reduce of an inference engine, named by the file; replayed in a graph, or eager."""
     engine, nbytes = "vllm" if "vllm" in path.name else "trtllm", 2 * row.message_size
     mode, kernel = getattr(row, "mode", "graph"), machine.allreduces[engine]
     nccl_s = machine.nccl.seconds("allreduce", nbytes, row.num_gpus)
     seconds = kernel.seconds(nbytes, row.num_gpus, nccl_s, mode == "eager")
     ends = kernel.interval(mode, nbytes)
-    return Prediction(
+    return RowPrediction(
         "all-reduce kernel", "bfloat16", f"{engine} {mode} {row.num_gpus}", nbytes, seconds, *ends
     )
 
 
-def predict_exchange(machine: Machine, row: Any) -> Iterator[tuple[Prediction, float]]:
+def predict_exchange(machine: Machine, row: Any) -> Iterator[tuple[RowPrediction, float]]:
     """DeepEP's dispatch and combine, each with its measured seconds."""
     normal = hasattr(row, "dispatch_sms")
     gpus = _GPUS_OF_NODE.get(machine.name, machine.node_ranks)
@@ -131,12 +131,12 @@ def predict_exchange(machine: Machine, row: Any) -> Iterator[tuple[Prediction, f
         operation, part = f"DeepEP {name}", f"{row.node_num} nodes"
         dtype = "float8" if kernel == "dispatch" else "bfloat16"
         yield (
-            Prediction(operation, dtype, part, row.num_token, seconds, *ends),
+            RowPrediction(operation, dtype, part, row.num_token, seconds, *ends),
             1e-6 * microseconds,
         )
 
 
-def predict_attention(machine: Machine, row: Any) -> Prediction:
+def predict_attention(machine: Machine, row: Any) -> RowPrediction:
     """Attention of whole sequences (``isl``) or of a new token (``step``); latent attention has no
     column of key/value heads."""
     compute, latent = machine.compute, not hasattr(row, "num_key_value_heads")
@@ -154,10 +154,10 @@ def predict_attention(machine: Machine, row: Any) -> Prediction:
         sizes = batch, heads, kv_heads, head_dim, size, window, item
         seconds = kernel.seconds(compute, *sizes)
     name = ("latent " if latent else "") + ("prefill" if hasattr(row, "isl") else "decode")
-    return Prediction(name, _TYPES[cache], part, size, seconds, *kernel.interval(part, size))
+    return RowPrediction(name, _TYPES[cache], part, size, seconds, *kernel.interval(part, size))
 
 
-def predict_experts(machine: Machine, row: Any) -> Prediction:
+def predict_experts(machine: Machine, row: Any) -> RowPrediction:
     """Both GEMMs of the experts of one GPU, on the busiest rank."""
     dtype = _TYPES[getattr(row, "moe_dtype", "bfloat16")]
     compute = compute_of(machine, dtype)
@@ -174,7 +174,7 @@ def predict_experts(machine: Machine, row: Any) -> Prediction:
         (row.hidden_size, row.inter_size) not in _NOT_GATED,
     )
     ends = compute.experts.interval("any", row.num_tokens)
-    return Prediction("MoE", dtype, f"ep {row.moe_ep_size}", row.num_tokens, seconds, *ends)
+    return RowPrediction("MoE", dtype, f"ep {row.moe_ep_size}", row.num_tokens, seconds, *ends)
 
 
 @cache
@@ -254,7 +254,7 @@ def predict_file(path: Path, name: str | None = None) -> pd.DataFrame:
         raise SystemExit(
             f"{path}: machine {machine.name} has no constants for it ({error})."
         ) from None
-    frame = pd.DataFrame(predictions, columns=[*Prediction._fields, "measured_s"])
+    frame = pd.DataFrame(predictions, columns=[*RowPrediction._fields, "measured_s"])
     return frame.assign(machine=machine.name, file=path.name)
 
 
