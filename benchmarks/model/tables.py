@@ -17,10 +17,12 @@ docs/results/gpu-accuracy.md is made.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from math import log, log10, sqrt
 from pathlib import Path
+from sys import stderr
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -29,6 +31,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.__main__ import parser_of
 from benchmarks.pages.tables import table
+from drbench.errors import UnsupportedError
 from drbench.launch.cases.machine_models import find_machine
 from drbench.mappings import remembered
 from drbench.model.gemm import Compute
@@ -229,31 +232,40 @@ KINDS: list[tuple[set[str], Callable]] = [
 
 
 def predict_file(path: Path, name: str | None = None) -> pd.DataFrame:
-    """The predictions of a file, with ``machine`` and ``measured_s``.
+    """The predictions of a file, with ``machine`` and ``measured_s``; rows of an element type
+    without constants are left out, and counted in a line of standard error.
 
     Raises
     ------
     SystemExit
-        If its columns are of no known kernel, or its machine is unknown or lacks its constants.
+        If its columns are of no known kernel, or its machine has no constants for any row.
     """
-    rows = pd.read_csv(path)
+    try:
+        rows = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{path} is no CSV file that can be read: {error}.") from None
     chip = re.split("[_-]", path.name)[0]
     machine = find_machine(name or MACHINES.get(chip, chip))
     predict = next((of for needed, of in KINDS if needed <= {*rows.columns}), None)
     if predict is None:
         raise SystemExit(f"{path}: no kernel has the columns {', '.join(rows.columns)}.")
     predictions: list[tuple] = []
-    try:
-        for row in rows.itertuples(index=False):
+    unknown = Counter()
+    for row in rows.itertuples(index=False):
+        try:
             if predict is predict_exchange:
                 predictions += [(*both, s) for both, s in predict(machine, row)]
             else:
                 more = (path,) if predict is predict_allreduce else ()
                 predictions.append((*predict(machine, row, *more), 1e-3 * row.latency))
-    except (AttributeError, KeyError) as error:
-        raise SystemExit(
-            f"{path}: machine {machine.name} has no constants for it ({error})."
-        ) from None
+        except (AttributeError, KeyError, UnsupportedError) as error:
+            unknown[str(error)] += 1
+    for error, count in unknown.items():
+        print(
+            f"{path.name}: {machine.name} has no constants for {count} rows ({error})", file=stderr
+        )
+    if not predictions:
+        raise SystemExit(f"{path}: machine {machine.name} has no constants for it.")
     frame = pd.DataFrame(predictions, columns=[*RowPrediction._fields, "measured_s"])
     return frame.assign(machine=machine.name, file=path.name)
 

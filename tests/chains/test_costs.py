@@ -213,3 +213,12 @@ def test_the_time_on_another_machine_is_that_of_its_programs_there():
     found = of(CHAIN, {}, one, programs=COLLECTIVES | {"universal C", "ring A"})
     again = found.times_on([one, other])
     assert again[0] == pytest.approx(found.time_s) and again[1] > again[0]
+
+
+def test_one_token_of_experts_is_sharded_too():
+    """Fewer tokens than ranks: no program has a part of a token for each."""
+    machine = seen(find_machine("h100x8"), "bfloat16", "auto")
+    costs = LayoutCosts(machine, DeviceMesh.read("tp=8"), "bfloat16")
+    found = choose(preset("mixtral-8x7b:experts", 1), [costs], effort_s=1)
+    weights = 2 * 3 * 4096 * 14336 * 2 / 8  # of two experts, on each rank
+    assert weights / 3.35e12 < found.best.time_s < 100e-6

@@ -521,7 +521,8 @@ class LayoutCosts:
         else:
             of = {}
             make = lambda _: Problem(m, n, k, group.extent, *texts, self.dtype, matmul.transpose)
-        known = {} if experts and matmul.transpose else OF_EXPERTS if experts else OVERLAPPING
+        none = experts and (matmul.transpose or m < topk)  # not a token for each group
+        known = {} if none else OF_EXPERTS if experts else OVERLAPPING
         for name, (algorithm, options, taken) in known.items():
             if name in self.allowed and taken in (None, placed):
                 bound = self._bound(extents, placed, group, options, topk or 1)

@@ -142,6 +142,7 @@ class LocalProgram(ChainProgram):
             of_weights = "a" in self._transpose
             seconds = compute.experts.gemm_s(compute, rows, n, k, item, of_weights)
             seconds += compute.experts.launch_s / 2  # of the two GEMMs of a layer
+            seconds = compute.experts.at_end(seconds, "any", max(m, k))
         else:
             seconds = compute.grouped_s(rows, n, k, item, machine.adds_on_core)
         seconds += compute.transposed_s(m, n, self._gemm[2], self._transpose)
