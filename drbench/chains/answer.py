@@ -264,7 +264,7 @@ def choose_sharding(
     >>> [row["name"] for row in choice.rows()], choice.layouts["W1"]
     (['Megatron TP', 'TP + SP', 'FSDP'], 'S(1)@8')
     >>> print(str(choice).partition(";")[0])
-    Best found: Megatron TP on tp=8, 826 µs (661-1000) predicted, 44 % of peak
+    Best found: Megatron TP on tp=8, 826 µs (716-1000) predicted, 44 % of peak
     """
     if min(layers, micro_batches) < 1 or (micro_batches > 1 or recompute) and not backward:
         raise UsageError(

@@ -278,7 +278,7 @@ def reduction_s(machine: Machine, step: Step, itemsize: int, concurrent: bool) -
     second)."""
     compute = machine.compute
     nbytes = _count_accessed(step) * itemsize
-    rate = compute.memory_bytes_per_s
+    rate = compute.memory_bytes_per_s * compute.memory_share
     if machine.side_units and concurrent:
         rate = min(rate, machine.side_units * compute.unit_bytes_per_s)
     return compute.launch_s + nbytes / rate

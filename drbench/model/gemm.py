@@ -169,6 +169,7 @@ class Compute(Fitted):
     _known: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.tiles or 1 not in self.splits:
             raise UsageError(
                 "compute needs at least one shape in tiles, and 1 in splits: a GEMM with k = 1 "
@@ -286,6 +287,7 @@ class Compute(Fitted):
         tiling = self._known.get(key)
         if tiling is None:
             best, waves, tiles = self._fastest(parts, k, itemsize, units)
+            waves = max(1, waves)
             seconds = self._together_s(best, self._traffic_s(m, n, k, itemsize, rights))
             seconds = self.at_end(seconds, "any", m) / waves
             tiling = self._known[key] = Tiling(*tiles, seconds, units)

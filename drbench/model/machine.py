@@ -5,6 +5,7 @@ A model is the section ``[model]`` of a TOML file (:mod:`drbench.model.machine_f
 efficiency model serves all machines; only its constants differ.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -226,8 +227,9 @@ class Machine(MachineFile):
     ) -> float:
         """Seconds of NCCL's operation in a group (:meth:`Nccl.seconds`); needs ``nccl``."""
         assert self.nccl is not None
-        nodes = len({rank // self.node_ranks for rank in members}) if self.node_ranks else 1
-        return self.nccl.seconds(operation, nbytes, len(members), nodes, itemsize)
+        nodes = Counter(rank // (self.node_ranks or inf) for rank in members)
+        sizes = len(members), len(nodes), itemsize, min(nodes.values())
+        return self.nccl.seconds(operation, nbytes, *sizes)
 
     def link(self, a: int, b: int) -> Link:
         """The class of link that joins two ranks."""

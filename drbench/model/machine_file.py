@@ -213,8 +213,10 @@ class MachineFile:
             }
             direct = transports.get("direct", {})
             link |= {name: direct[name] for name in direct if name.startswith("core_add_")}
-            seen = {"links": {"throttled": link}, "accumulate_efficiency": 1.0, "collectives": {}}
-            return self.from_dict(self.sources | seen, self.name)
+            seen = {"links": {"throttled": link}, "accumulate_efficiency": 1.0}
+            seen |= dict.fromkeys(("collectives", "allreduces"), {})
+            rest = {key: self.sources[key] for key in self.sources if key != "nccl"}
+            return self.from_dict(rest | seen, self.name)
         if choice.kind == "auto" and not transports:
             return self
         kind = "direct" if choice.kind == "auto" else choice.kind
@@ -369,15 +371,17 @@ def _number(value, path: str, machine: str) -> float:
     return value
 
 
-def _of_dtype(section: dict, dtype: str) -> dict:
+def _of_dtype(section: dict, dtype: str, above: tuple[str, ...] = ()) -> dict:
     """The table ``compute`` of a section for GEMMs of an element type: its own peak, and other
     constants that differ from ``compute`` or, with ``like``, from those of another type."""
-    own, where = section["dtypes"][dtype], f"model.dtypes.{dtype}"
+    own, where = section["dtypes"].get(dtype), f"model.dtypes.{dtype}"
     if not isinstance(own, dict) or "peak_flops" not in own:
         raise UsageError(f"{where} needs peak_flops. Add it, with its source.")
     like, own = own.get("like"), {key: own[key] for key in own if key != "like"}
     if like is None:
         return section.get("compute", {}) | own
-    if like == dtype or not isinstance(section["dtypes"].get(like), dict):
-        raise UsageError(f"{where}.like must be another element type of the file, got {like!r}.")
-    return section.get("compute", {}) | section["dtypes"][like] | own
+    if like not in section["dtypes"] or like in (dtype, *above):
+        raise UsageError(
+            f"{where}.like must be another element type of the file, got {shown(like)}."
+        )
+    return _of_dtype(section, like, (*above, dtype)) | own

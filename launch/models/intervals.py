@@ -37,7 +37,7 @@ PUBLISHED = (
     *(0.992, 1.009, 0.979, 0.981, 1.038, 0.988, 0.997, 0.958),
     *(0.989, 0.990, 0.994, 1.038, 0.955, 1.001, 0.996, 1.028),
 )
-_RATES, _SHARES = ("_per_s", "_flops"), ("_efficiency", "sustained")
+_RATES, _SHARES = ("_per_s", "_flops", "_share"), ("_efficiency", "sustained")
 
 
 class FactorInterval(NamedTuple):
@@ -129,7 +129,7 @@ def _vary(machine: Machine, slower: bool) -> Machine:
 
 def _scale(value: float, by: float, share: bool) -> float:
     if isinstance(value, int):
-        return max(1, round(value * by))
+        return max(1, round(value * by)) if value else 0
     return min(1.0, value * by) if share else value * by
 
 

@@ -6,12 +6,18 @@ import pandas as pd
 import pytest
 
 from benchmarks.model.tables import KINDS, predict_file, summarise
-from drbench.chains.model.costs import function_s
+from drbench.chains.model.choose import choose
+from drbench.chains.model.costs import LayoutCosts, function_s
+from drbench.chains.model.description import read
 from drbench.chains.model.functions import attention, gradient
+from drbench.chains.model.mesh import DeviceMesh
 from drbench.chains.model.programs import CollectiveProgram, LocalProgram, RankGroup
+from drbench.chains.model.transformers import text_of
+from drbench.errors import UsageError
 from drbench.launch.cases.machine_models import find_machine
 from drbench.model.gemm import Compute
 from drbench.model.kernels.experts import count_groups
+from drbench.transport import parse_transport
 
 FITTED = ("dgxa100", "dgxh100", "dgxh200", "gb200nvl72", "dgxb200")
 
@@ -259,3 +265,67 @@ def test_a_table_that_is_not_understood_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="pvc12 has no constants"):
         predict_file(path, "pvc12")
     assert len({of.__name__ for _, of in KINDS}) == 6
+
+
+@pytest.mark.parametrize("name", ["dgxh100", "gb200nvl72"])
+@pytest.mark.parametrize("sequence", [8192, 131072])
+def test_no_chain_of_attention_is_faster_than_its_bound(name, sequence):
+    """Fused kernels skip the masked half of the scores, which the FLOPs of a chain count."""
+    text = text_of("llama3-8b:attention", 131072).replace("sequence=8192", f"sequence={sequence}")
+    costs = LayoutCosts(machine_of(name), DeviceMesh.read("tp=8"), "bfloat16")
+    found = choose(read(text, "attention"), [costs], effort_s=2)
+    assert found.tried and found.least_s <= min(each.time_s for each in found.tried)
+
+
+@pytest.mark.parametrize(
+    "name, sizes", [("gb200nvl72", (8192, 17408, 16)), ("dgxh100", (134144, 9216, 32))]
+)
+def test_parts_of_a_gemm_may_fit_into_a_cache_that_the_whole_does_not(name, sizes):
+    text = "X = input({0}, {2})\nW = weight({2}, {1})\nY = X @ W".format(*sizes)
+    chain = read(text, "thin")
+    costs = LayoutCosts(machine_of(name), DeviceMesh.read("tp=8"), "bfloat16")
+    placed = ("S(0)",), ("S(1)",), ("S(0)",)
+    for way in costs.ways(chain, chain.multiplications[0], placed):
+        bound_s = way.gemm.program.times.seconds
+        costs.simulate(way.gemm.program)
+        assert way.gemm.program.times.seconds >= bound_s * (1 - 1e-9)
+
+
+def test_a_throttled_machine_has_no_nccl():
+    seen = find_machine("dgxh100").for_transport(parse_transport("throttled:1,5"))
+    program = CollectiveProgram("gather", RankGroup(1, 8, 8), 10**9, seen, 2)
+    assert program.times.seconds >= 7.0
+
+
+@pytest.mark.parametrize("ranks", [9, 10, 12, 15])
+def test_the_node_with_the_fewest_ranks_sets_the_rate_between_nodes(ranks):
+    machine = find_machine("dgxh100")
+    moved = 1e9 * (ranks - 1) / ranks / (ranks - 8) / machine.nccl.network_bytes_per_s
+    for operation in ("allgather", "alltoall"):
+        assert machine.nccl_s(operation, 1e9, range(ranks)) > 0.5 * moved
+
+
+def test_an_all_reduce_is_at_one_end_of_one_interval():
+    machine = machine_of("dgxh100")
+    for nbytes in (1 << 14, 1 << 30):
+        of = lambda end, nbytes=nbytes: (
+            CollectiveProgram("reduce", RankGroup(1, 8, 8), nbytes, end, 2).times.seconds
+        )
+        low, high = (of(machine.at_end(end)) / of(machine) for end in ("low", "high"))
+        assert 0.8 < low < 1 < high < 1.25
+
+
+@pytest.mark.parametrize("rows", [[[0, 1.2, 1.5]], [[0, 0, 1.1]], [[5, 0.9, 1.1], [1, 0.9, 1.1]]])
+def test_intervals_that_contain_no_prediction_are_refused(rows):
+    with pytest.raises(UsageError, match="low above 0 and at most 1"):
+        Compute(1e12, intervals={"any": tuple(map(tuple, rows))})
+
+
+def test_a_class_without_rows_has_the_widest_interval_and_small_groups_are_counted():
+    kernel = find_machine("dgxa100").prefill
+    low, high = kernel.interval("64", 1024)
+    assert (low, high) == (
+        min(kernel.interval("128", x)[0] for x in (1, 64, 128, 256, 512, 1024, 2048, 4096)),
+        max(kernel.interval("128", x)[1] for x in (1, 64, 128, 256, 512, 1024, 2048, 4096)),
+    )
+    assert count_groups(9, 8, 4) == 4 and count_groups(2, 8, 16) == pytest.approx(2)

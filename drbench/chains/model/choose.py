@@ -248,7 +248,7 @@ class ShardingSearch:
         self.line = "contenders"  # what the search does
         self.smallest: Solution | None = None  # of contenders that do not fit
         machine, ranks = costs[0].machine, costs[0].mesh.ranks
-        least_s = chain.flops / (ranks * machine.compute.peak_flops)
+        least_s = chain.least_flops / (ranks * machine.compute.peak_flops)
         self._least = dict.fromkeys(costs, least_s)
 
     @property

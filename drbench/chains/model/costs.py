@@ -265,6 +265,8 @@ class LayoutCosts:
         self._best: dict[tuple, list[Label]] = {}
         self._users: dict[ChainProgram, set[tuple]] = defaultdict(set)
         self._one_sided = "read" in programs
+        #: Parts of a GEMM may fit into a cache, which the whole does not.
+        self._least = replace(machine.compute, cache_bytes=inf)
 
     @property
     def programs(self) -> list[ChainProgram]:
@@ -559,7 +561,7 @@ class LayoutCosts:
                 self.item * rows * cols * share for (rows, cols), share in zip(shapes, shares)
             )
             moving = lambda nbytes: max(nbytes * (1 - far) / rates[0], nbytes * far / rates[1])
-            link_s, gemm_s = moving(a + b + c), machine.compute.gemm_s(*sizes, self.item)
+            link_s, gemm_s = moving(a + b + c), self._least.gemm_s(*sizes, self.item)
             gemm_s += moving(c) * slow / (1 + slow)
             bounds.append(ProgramTimes(max(gemm_s, link_s), gemm_s, link_s))
         return min(bounds)

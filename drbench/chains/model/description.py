@@ -219,14 +219,23 @@ class Chain:
     @property
     def flops(self) -> int:
         """2·m·n·k of all multiplications, those inside functions included."""
+        return self._count_flops(1)
+
+    @property
+    def least_flops(self) -> float:
+        """The same without the masked half of causal attention, which fused kernels skip."""
+        return self._count_flops(0.5)
+
+    def _count_flops(self, inside):
         return sum(
-            2 * m * n * k
+            2 * m * n * k * share
             for operation in self.operations
-            for m, n, k in (
-                [self.extents(operation)]
+            for share, gemms in (
+                [(1, [self.extents(operation)])]
                 if isinstance(operation, Matmul)
-                else operation.function.gemms(*self.matrices[operation.c].shape)
+                else [(inside, operation.function.gemms(*self.matrices[operation.c].shape))]
             )
+            for m, n, k in gemms
         )
 
 

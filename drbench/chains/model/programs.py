@@ -159,7 +159,7 @@ def expert_gemms(m: int, k: int, experts: int, transpose: str) -> tuple[list[int
     (([125, 125, 125, 125, 125, 125, 125, 125], 32), ([1, 1, 1], 32), ([64, 64, 64, 64], 250))
     """
     pairs = k if "a" in transpose else m
-    used = min(experts, pairs)
+    used = max(1, min(experts, pairs))
     share = -(-pairs // used)
     return ([m] * used, share) if "a" in transpose else ([share] * used, k)
 
@@ -208,13 +208,15 @@ class CollectiveProgram(ChainProgram):
         operation = _OF_NCCL[self.name]
         nbytes = self._shard * (1 if self.name == "exchange" else len(members))
         seconds = machine.nccl_s(operation, nbytes, members, self._item)
-        self.by = "NCCL"
+        by = {"NCCL": seconds}
         if self.name == "reduce" and len(members) <= (machine.node_ranks or len(members)):
-            for name, kernel in machine.allreduces.items():
-                faster = kernel.seconds(nbytes, len(members), seconds)
-                if faster < seconds:
-                    seconds, self.by = faster, name
-        return ProgramTimes(seconds, 0.0, seconds)
+            by |= {
+                name: kernel.seconds(nbytes, len(members), seconds)
+                for name, kernel in machine.allreduces.items()
+            }
+        fastest = min(by, key=lambda name: by[name])
+        self.by = self.by or fastest  # on the machine of the choice
+        return ProgramTimes(by[fastest], 0.0, by[fastest])
 
 
 class SimulatedProgram(ChainProgram):

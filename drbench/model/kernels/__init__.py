@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from drbench.errors import UsageError, shown
+
 
 class DataSheet(Protocol):
     """What kernels take from a GPU's data sheet: :class:`~drbench.model.gemm.Compute` has it."""
@@ -31,7 +33,7 @@ class Fitted:
     intervals : dict of str to tuple of (float, float, float)
         By class of rows: from a size on, the ends of 95 % of measured over predicted times.
         The rows are others than those of the fit. A class is a part of the rows, such as a head
-        size; one named ``any`` is for all others.
+        size; one named ``any`` is for all others, which else have the widest interval of all.
     doubt : float
         Intervals are wider by this factor: the constants are another board's.
     end : str
@@ -42,6 +44,16 @@ class Fitted:
     intervals: dict[str, tuple[IntervalRow, ...]] = field(default_factory=dict, hash=False)
     doubt: float = 1.0
     end: str = ""
+
+    def __post_init__(self):
+        for of, rows in self.intervals.items():
+            starts = [start for start, _, _ in rows]
+            fits = all(0 < low <= 1 <= high for _, low, high in rows)
+            if starts != sorted(starts) or not fits or not rows:
+                raise UsageError(
+                    f"intervals of {of} must be [size, low, high], sizes in order, low above 0 and "
+                    f"at most 1, high at least 1; got {shown([*map(list, rows)])}."
+                )
 
     def interval(self, of: str, size: float) -> tuple[float, float]:
         """The ends of 95 % of measured over predicted times of a class and a size.
@@ -54,8 +66,13 @@ class Fitted:
         ((0.9, 1.1), (0.95, 1.05), (0.5, 2.0))
         """
         rows: Sequence[IntervalRow] = self.intervals.get(of) or self.intervals.get("any", ())
-        at = bisect_right([start for start, _, _ in rows], size)
-        _, low, high = rows[max(0, at - 1)] if rows else (0.0, 1.0, 1.0)
+        if rows:
+            at = bisect_right([start for start, _, _ in rows], size)
+            _, low, high = rows[max(0, at - 1)]
+        else:  # no such rows: the widest interval of all others
+            every = [row for of_class in self.intervals.values() for row in of_class]
+            low = min((row[1] for row in every), default=1.0)
+            high = max((row[2] for row in every), default=1.0)
         return low / self.doubt, high * self.doubt
 
     def at_end(self, seconds: float, of: str, size: float) -> float:

@@ -43,6 +43,7 @@ class PrefillAttention(Fitted):
         Softmax of one score on one multiprocessor, beside the products.
     window_tiles : float
         Tiles of a block that a window does not need and that are computed.
+        So a window that is little shorter than the sequence costs more than none.
     fp8_window_tiles : float
         The same with one byte an element.
     cast_s : float
@@ -135,7 +136,7 @@ class DecodeAttention(Fitted):
     block_s : float
         A block of the grouped kernel.
     fp8_block_s : float
-        The same with one byte an element.
+        The same with one byte an element; 0: no such rows, the same.
     head_s : float
         Added for each head of a block.
     head_token_s : float
@@ -176,7 +177,9 @@ class DecodeAttention(Fitted):
         is latent attention."""
         columns, products = 2 * head_dim * kv_heads, 2 * head_dim
         group, blocks = heads // kv_heads, batch * kv_heads
-        block_s = self.block_s if item == 2 else self.fp8_block_s
+        if not batch * heads:
+            return 0.0
+        block_s = self.fp8_block_s or self.block_s if item == 1 else self.block_s
         if not head_dim:
             columns, products = _CACHE, _PRODUCTS
             block_s += self.head_s * min(heads, _LATENT_GROUP)

@@ -84,9 +84,15 @@ class Nccl(Fitted):
     network_bytes_per_s: float = inf
 
     def seconds(
-        self, operation: str, nbytes: float, ranks: int, nodes: int = 1, itemsize: int = 2
+        self,
+        operation: str,
+        nbytes: float,
+        ranks: int,
+        nodes: int = 1,
+        itemsize: int = 2,
+        cards: int = 0,
     ) -> float:
-        """Seconds of an operation of ``ranks`` GPUs, as many on each of ``nodes`` nodes.
+        """Seconds of an operation of ``ranks`` GPUs on ``nodes`` nodes.
 
         Parameters
         ----------
@@ -97,25 +103,28 @@ class Nccl(Fitted):
             a rank has before alltoall or sends in shift.
         itemsize : int
             Of the elements: the switch adds none of one byte.
+        cards : int
+            The fewest ranks on a node, each with its card; 0: as many on each node.
         """
         if ranks == 1:
             return 0.0
+        cards = cards or ranks // nodes
         if operation in ("alltoall", "shift"):
-            seconds = self._exchange_s(operation, nbytes, ranks, nodes)
+            seconds = self._exchange_s(operation, nbytes, ranks, nodes, cards)
         else:
-            seconds = self._ring_s(operation, nbytes, ranks, nodes)
+            seconds = self._ring_s(operation, nbytes, ranks, nodes, cards)
             adds = operation == "allreduce" and itemsize > 1 and ranks > _MOST_IN_RINGS
             if adds and nodes == 1 and self.switch_link_share:
                 rate = self.switch_link_share * self.link_bytes_per_s
                 seconds = min(seconds, self.launch_s + self.switch_s + nbytes / rate)
         return self.at_end(seconds, operation, nbytes)
 
-    def _ring_s(self, operation: str, nbytes: float, ranks: int, nodes: int) -> float:
+    def _ring_s(self, operation: str, nbytes: float, ranks: int, nodes: int, cards: int) -> float:
         """Seconds of a ring in the protocol that NCCL chooses."""
-        cards, part, link = ranks // nodes, nbytes / ranks, self.link_bytes_per_s
+        part, link = nbytes / ranks, self.link_bytes_per_s
         passes, near, far = 1, ranks - nodes, float(nodes - 1)
         if operation == "allreduce":  # up and down a tree of chains
-            passes, near, far = 2, 2 * (cards - 1), 2 * log2(nodes)
+            passes, near, far = 2, 2 * (-(-ranks // nodes) - 1), 2 * log2(nodes)
         whole = operation in ("broadcast", "reduce")  # each link moves all
         steps, own = (ranks, 0.0) if whole else (passes * (ranks - 1), _OWN_SHARE)
         far_s = part * steps / (cards * self.network_bytes_per_s) if nodes > 1 else 0.0
@@ -132,9 +141,11 @@ class Nccl(Fitted):
         simple_s += self.simple_s + near * _SIMPLE_HOPS * self.hop_s + far * _COUNTED[2][2]
         return self.launch_s + (low_s, min(low_s, simple_s), simple_s)[chosen]
 
-    def _exchange_s(self, operation: str, nbytes: float, ranks: int, nodes: int) -> float:
+    def _exchange_s(
+        self, operation: str, nbytes: float, ranks: int, nodes: int, cards: int
+    ) -> float:
         """Seconds of sending directly to all others, or to a neighbour."""
-        peers, far, own, part = ranks - 1, ranks - ranks // nodes, _OWN_SHARE, nbytes / ranks
+        peers, far, own, part = ranks - 1, ranks - cards, _OWN_SHARE, nbytes / ranks
         if operation == "shift":
             peers, far, own, part = 1, int(nodes > 1), 0.0, nbytes
         sent_s = part * (peers + own) / (self.exchange_link_share * self.link_bytes_per_s)
@@ -183,9 +194,11 @@ class AllReduceKernel(Fitted):
         the host each time, not in a graph."""
         part_s = nbytes / (self.link_share * self.link_bytes_per_s)
         two_s = self.two_shot_s + 2 * (1 - 1 / ranks) * part_s
-        seconds = self.launch_s + min((ranks - 1) * part_s, two_s)
-        if ranks >= self.least_ranks:
-            seconds = nccl_s if nbytes >= self.most_bytes else min(seconds, nccl_s)
+        own_s = self.launch_s + min((ranks - 1) * part_s, two_s)
         if eager:
-            seconds = max(self.host_s, seconds + 2 * nbytes / self.copy_bytes_per_s)
-        return self.at_end(seconds, "eager" if eager else "graph", nbytes)
+            copy_s = 2 * nbytes / self.copy_bytes_per_s
+            own_s, nccl_s = (max(self.host_s, taken + copy_s) for taken in (own_s, nccl_s))
+        own_s = self.at_end(own_s, "eager" if eager else "graph", nbytes)
+        if ranks < self.least_ranks:
+            return own_s
+        return nccl_s if nbytes >= self.most_bytes else min(own_s, nccl_s)

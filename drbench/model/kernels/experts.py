@@ -108,7 +108,8 @@ def count_groups(topk: int, experts: int, groups: int) -> float:
     >>> [round(count_groups(8, 256, groups), 3) for groups in (1, 8, 256)]
     [1.0, 5.295, 8.0]
     """
-    others = experts - experts // groups
+    groups, topk = min(groups, experts), min(topk, experts)
+    others = experts - experts / groups
     return groups * (1 - prod(max(0, others - x) / (experts - x) for x in range(topk)))
 
 
