@@ -18,7 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pandas import read_csv
+
 import drbench.launch.papers  # noqa: F401  (its figures)
+from benchmarks.model.tables import draw as draw_tables
 from drbench.launch.commands.cli import main as command_line
 from drbench.plots.draw.description import describe_picture
 from drbench.plots.draw.page import save
@@ -28,6 +31,11 @@ from drbench.plots.select.cases import Options
 
 ROOT = Path(__file__).parents[1]
 LIST = "results/figures.toml"
+
+
+#: Figures of benchmarks, by name, from their table.
+OWN = {"gpu-accuracy": lambda path: draw_tables(read_csv(path))}
+OWN_SUMMARIES = {"gpu-accuracy": "predicted over measured times of GPU kernels, by machine"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,8 @@ class Committed:
 
     def draw(self, root: Path = ROOT) -> Any:
         """matplotlib's figure of the current records and programs."""
+        if self.figure in OWN:
+            return OWN[self.figure](root / self.inputs[0])
         figure = find(self.figure)
         with TemporaryDirectory() as folder:
             data = [Path(folder, f"{at}.json") for at in range(len(self.explain))]

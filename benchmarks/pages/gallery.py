@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drbench.plots.registry import figures
 
-from ..figures import Committed, committed
+from ..figures import OWN_SUMMARIES, Committed, committed
 from .records import ROOT
 
 #: The page that explains a figure, by how its name begins, in the order of the gallery.
@@ -22,6 +22,7 @@ _PAGES = {
     "mlp": "docs/results/slicing.md",
     "llm": "docs/results/meshslice.md",
     "overlap": "docs/results/flux-and-triton.md",
+    "gpu": "docs/results/gpu-accuracy.md",
     "": "docs/reference/figures.md",
 }
 #: A shorter title names no finding.
@@ -39,7 +40,8 @@ def gallery(folder: str) -> str:
             picture, finding = f"../images/{name}.svg", _finding(figure)
             caption = f"**{finding}.** " * bool(finding)
             if not (finding and (page, figure.figure) in described):  # below a page once
-                summary = figures()[figure.figure].summary.partition(", of drbench ")[0]
+                of = OWN_SUMMARIES.get(figure.figure)
+                summary = of or figures()[figure.figure].summary.partition(", of drbench ")[0]
                 caption += f"{summary[0].upper()}{summary[1:]}."
             described.add((page, figure.figure))
             lines = textwrap.wrap(caption, 118, break_on_hyphens=False)
