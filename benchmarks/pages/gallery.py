@@ -19,10 +19,10 @@ _PAGES = {
     "timeline": "docs/explanation/one-sided-and-overlap.md",
     "overlap-timeline": "docs/explanation/one-sided-and-overlap.md",
     "libraries": "docs/results/libraries.md",
+    "gpu": "docs/results/gpu-accuracy.md",
     "mlp": "docs/results/slicing.md",
     "llm": "docs/results/meshslice.md",
     "overlap": "docs/results/flux-and-triton.md",
-    "gpu": "docs/results/gpu-accuracy.md",
     "": "docs/reference/figures.md",
 }
 #: A shorter title names no finding.

@@ -239,7 +239,8 @@ class Compute(Fitted):
         >>> f"{sum(compute.gemm_s(m, 130, 1000) for m in (256, 256, 256, 232)):.3g}"
         '0.000537'
         """
-        return min(
+        together_s = 2 * m * n * k / (self.peak_flops * self.sustained)
+        alone_s = min(
             per_k
             * (k + self.k_ramp)
             * (m / tm if axis == "m" else -(-m // tm))
@@ -247,6 +248,7 @@ class Compute(Fitted):
             / self.units
             for tm, tn, per_k in self._kernels
         )
+        return max(alone_s, together_s)  # a unit alone may be faster than all together
 
     def tiling(
         self,

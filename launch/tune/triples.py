@@ -61,6 +61,8 @@ class Rates(NamedTuple):
         reach.
     compute : Compute or None
         None: GEMMs cost nothing.
+    item : int
+        Bytes of an element of A.
     cut_on : dict of str to str
         For a stationary matrix the axis that its GEMMs are cut along into separate GEMMs.
     """
@@ -68,6 +70,7 @@ class Rates(NamedTuple):
     links: dict[int, Links]
     moved: dict[str, float]
     compute: Compute | None = None
+    item: int = 4
     cut_on: dict[str, str] = {}
 
 
@@ -79,14 +82,14 @@ def rates_of(machine: Machine | None, sizes: dict[str, int], ranks: int) -> Rate
         into = np.tile([[1.0, 0.0]], (ranks, 1))
         links = Links(into, into[:, ::-1], into, into[:, ::-1])
         moved = {name: item * float(machine is None) for name, item in sizes.items()}
-        return Rates(dict.fromkeys(examined, links), moved, machine and machine.compute)
+        return Rates(dict.fromkeys(examined, links), moved, machine and machine.compute, sizes["A"])
     # on cores slices may be packed and multiplied in one GEMM
     cut_on = {} if machine.adds_on_core else {"A": "n", "B": "m"}
     adds = max(1.0, machine.accumulate_efficiency)  # pushed ones are copies
     reached = {"A": machine.pull_efficiency, "B": machine.pull_efficiency, "C": adds}
     moved = {name: item / reached[name] for name, item in sizes.items()}
     links = {rank: _links_of(machine, rank, ranks) for rank in examined}
-    return Rates(links, moved, machine.compute, cut_on)
+    return Rates(links, moved, machine.compute, sizes["A"], cut_on)
 
 
 def _links_of(machine: Machine, rank: int, ranks: int) -> Links:
@@ -181,7 +184,7 @@ def _work(extents: list[int], rates: Rates, cut_on: str | None) -> tuple[float, 
     least = 2.0 * m * n * k / (compute.peak_flops * compute.sustained)
     if cut_on:
         least = max(least, compute.tiles_s(m, n, k, cut_on))
-    return least, max(least, compute.gemm_s(m, n, k))
+    return least, max(least, compute.gemm_s(m, n, k, rates.item))
 
 
 def _own_tiles(partitions: list[Partition]) -> tuple[np.ndarray, np.ndarray]:
