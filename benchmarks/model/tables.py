@@ -143,8 +143,8 @@ def predict_attention(machine: Machine, row: Any) -> RowPrediction:
     """Attention of whole sequences (``isl``) or of a new token (``step``); latent attention has no
     column of key/value heads."""
     compute, latent = machine.compute, not hasattr(row, "num_key_value_heads")
-    cache = getattr(row, "kv_cache_dtype", "bfloat16")
-    item, window = 1 if cache == "fp8" else 2, getattr(row, "window_size", 0)
+    stored = getattr(row, "kv_cache_dtype", "bfloat16")
+    item, window = 1 if stored == "fp8" else 2, getattr(row, "window_size", 0)
     kv_heads = 1 if latent else row.num_key_value_heads
     head_dim = 0 if latent else getattr(row, "head_dim", 128)
     part, batch, heads = "latent" if latent else str(head_dim), row.batch_size, row.num_heads
@@ -157,7 +157,7 @@ def predict_attention(machine: Machine, row: Any) -> RowPrediction:
         sizes = batch, heads, kv_heads, head_dim, size, window, item
         seconds = kernel.seconds(compute, *sizes)
     name = ("latent " if latent else "") + ("prefill" if hasattr(row, "isl") else "decode")
-    return RowPrediction(name, _TYPES[cache], part, size, seconds, *kernel.interval(part, size))
+    return RowPrediction(name, _TYPES[stored], part, size, seconds, *kernel.interval(part, size))
 
 
 def predict_experts(machine: Machine, row: Any) -> RowPrediction:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from drbench.errors import UsageError
 
-from .kernels import Fitted
+from .kernels import Fitted, norm
 from .kernels.experts import ExpertGemms
 
 #: Matrices B among which a repeated GEMM cycles, in measurements.
@@ -200,15 +200,10 @@ class Compute(Fitted):
             return self.memory_s(m * n * itemsize)
         best, *_ = self._fastest({(m, n): 1}, k, itemsize, self.units)
         a, b, c = self.pack_s
-        seconds = self._together_s(best, self._traffic_s(m, n, k, itemsize, warm=warm))
+        seconds = norm(best, self._traffic_s(m, n, k, itemsize, warm=warm), self.norm)
         seconds += self.launch_s + a * m * k + b * k * n
         seconds += c * m * n * max(1, ceil(k / self.k_block))
         return self.at_end(seconds, "any", m)
-
-    def _together_s(self, compute_s: float, memory_s: float) -> float:
-        """Seconds of computing while memory is read and written."""
-        low, high = sorted((compute_s, memory_s))
-        return high * (1 + (low / high) ** self.norm) ** (1 / self.norm) if low else high
 
     def quantise_a_s(self, m: int, k: int) -> float:
         """Seconds of quantising A, m×k, before a GEMM."""
@@ -290,7 +285,7 @@ class Compute(Fitted):
         if tiling is None:
             best, waves, tiles = self._fastest(parts, k, itemsize, units)
             waves = max(1, waves)
-            seconds = self._together_s(best, self._traffic_s(m, n, k, itemsize, rights))
+            seconds = norm(best, self._traffic_s(m, n, k, itemsize, rights), self.norm)
             seconds = self.at_end(seconds, "any", m) / waves
             tiling = self._known[key] = Tiling(*tiles, seconds, units)
         return tiling

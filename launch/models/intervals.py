@@ -73,7 +73,7 @@ def residuals_of(machine: Machine, transport: str) -> list[float]:
 
 def vary_assumed(machine: Machine) -> list[Machine]:
     """The machine with all assumed constants and measured times at their faster end, and with all
-    at their slower one; none if it assumes nothing.
+    at their slower one; none if it has neither.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def vary_assumed(machine: Machine) -> list[Machine]:
     ... ]
     [(0.5, 2, 1.0), (2.0, 6, 0.864)]
     """
-    if not machine.assumed:
+    if not machine.assumed and machine.at_end("low") == machine:
         return []
     return [_vary(machine, slower) for slower in (False, True)]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from benchmarks.model.tables import KINDS, predict_file, summarise
+from benchmarks.model.tables import predict_file, summarise
 from drbench.chains.model.choose import choose
 from drbench.chains.model.costs import LayoutCosts, function_s
 from drbench.chains.model.description import read
@@ -15,8 +15,10 @@ from drbench.chains.model.programs import CollectiveProgram, LocalProgram, RankG
 from drbench.chains.model.transformers import text_of
 from drbench.errors import UsageError
 from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.intervals import vary_assumed
 from drbench.model.gemm import Compute
 from drbench.model.kernels.experts import count_groups
+from drbench.model.machine import Machine
 from drbench.transport import parse_transport
 
 FITTED = ("dgxa100", "dgxh100", "dgxh200", "gb200nvl72", "dgxb200")
@@ -58,7 +60,8 @@ def test_collectives_over_nodes_are_at_the_rate_of_their_cards(machine):
 
 def test_an_engine_adds_small_matrices_itself_and_leaves_large_ones_to_nccl(machine):
     for kernel in machine.allreduces.values():
-        assert kernel.seconds(4096, 8, 1e-3) < 10e-6 < kernel.seconds(4096, 8, 1e-3, eager=True) + 1
+        graph_s, eager_s = (kernel.seconds(4096, 8, 1e-3, eager=eager) for eager in (False, True))
+        assert graph_s < 10e-6 and eager_s >= max(graph_s, kernel.host_s)
         assert kernel.seconds(1e9, 8, 0.25) == 0.25
     small = CollectiveProgram("reduce", RankGroup(1, 8, 8), 16384, machine, 2)
     large = CollectiveProgram("reduce", RankGroup(1, 8, 8), 1 << 28, machine, 2)
@@ -245,7 +248,7 @@ ROWS = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_kind_of_published_table_is_predicted(name, tmp_path):
-    """At an independent estimate of its size, to a factor of four."""
+    """By its columns and its name; these rows all take between 3 us and 5 ms."""
     path = tmp_path / f"{name}.csv.xz"
     pd.DataFrame([ROWS[name] | {"latency": 1.0}] * 3).to_csv(path, index=False)
     found = predict_file(path)
@@ -264,7 +267,6 @@ def test_a_table_that_is_not_understood_is_refused(tmp_path):
     path.write_text("op_name,nccl_dtype,num_gpus,message_size,latency\nalltoall,half,2,8,1\n")
     with pytest.raises(SystemExit, match="pvc12 has no constants"):
         predict_file(path, "pvc12")
-    assert len({of.__name__ for _, of in KINDS}) == 6
 
 
 @pytest.mark.parametrize("name", ["dgxh100", "gb200nvl72"])
@@ -313,6 +315,16 @@ def test_an_all_reduce_is_at_one_end_of_one_interval():
         )
         low, high = (of(machine.at_end(end)) / of(machine) for end in ("low", "high"))
         assert 0.8 < low < 1 < high < 1.25
+
+
+def test_measured_times_have_an_interval_where_nothing_is_assumed():
+    rows = {"any": ((0, 0.5, 2.0),)}
+    machine = Machine.from_dict({"compute": {"peak_flops": 1e12, "intervals": rows}})
+    low, high = (end.compute.gemm_s(64, 64, 64) for end in vary_assumed(machine))
+    assert high == pytest.approx(4 * low)
+    assert vary_assumed(Machine.from_dict({"compute": {"peak_flops": 1e12}})) == []
+    with pytest.raises(UsageError, match="end must be low or high"):
+        Compute(1e12, end="middle")
 
 
 @pytest.mark.parametrize("rows", [[[0, 1.2, 1.5]], [[0, 0, 1.1]], [[5, 0.9, 1.1], [1, 0.9, 1.1]]])

@@ -20,6 +20,19 @@ class DataSheet(Protocol):
     def units(self) -> int: ...
 
 
+def norm(a: float, b: float, power: float) -> float:
+    """The time of two activities that overlap in part: their sum with ``power`` 1, the longer one
+    with inf.
+
+    Examples
+    --------
+    >>> norm(3.0, 4.0, 1), norm(3.0, 4.0, 2), norm(3.0, 4.0, float("inf"))
+    (7.0, 5.0, 4.0)
+    """
+    low, high = sorted((a, b))
+    return high * (1 + (low / high) ** power) ** (1 / power) if low else high
+
+
 #: From which size on, and the ends of 95 % of measured over predicted times.
 IntervalRow = tuple[float, float, float]
 
@@ -54,6 +67,8 @@ class Fitted:
                     f"intervals of {of} must be [size, low, high], sizes in order, low above 0 and "
                     f"at most 1, high at least 1; got {shown([*map(list, rows)])}."
                 )
+        if self.end not in ("", "low", "high"):
+            raise UsageError(f"end must be low or high, or empty, got {shown(self.end)}.")
 
     def interval(self, of: str, size: float) -> tuple[float, float]:
         """The ends of 95 % of measured over predicted times of a class and a size.

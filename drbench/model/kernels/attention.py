@@ -9,7 +9,7 @@ heads, of which a new token multiplies 576 + 512.
 from dataclasses import dataclass
 from math import ceil
 
-from . import DataSheet, Fitted
+from . import DataSheet, Fitted, norm
 
 #: Columns of latent attention: queries and keys, values, those with positions, the cache, and the
 #: products of a cached token.
@@ -104,9 +104,9 @@ class PrefillAttention(Fitted):
             extra = self.fp8_window_tiles if used == 1 else self.window_tiles
         tiles = longest * (blocks - (longest - 1) / 2) + extra * blocks
         flops_per_s = self.fp8_flops if used == 1 else self.tensor_flops
-        tile_s = rows * rows * _norm(2 * columns * sheet.units / flops_per_s, self.score_s, 2)
+        tile_s = rows * rows * norm(2 * columns * sheet.units / flops_per_s, self.score_s, 2)
         shared_s = batch * heads * (tiles * tile_s + blocks * self.block_s) / sheet.units
-        busy_s = _norm(shared_s, longest * tile_s + self.block_s, self.balance)
+        busy_s = norm(shared_s, longest * tile_s + self.block_s, self.balance)
         moved = batch * length * heads * columns * 2
         seconds = busy_s + moved / (sheet.memory_bytes_per_s * self.memory_share)
         return self.at_end(seconds, str(head_dim or "latent"), length)
@@ -199,10 +199,5 @@ class DecodeAttention(Fitted):
         if ranges > 1:
             join_s = self.split_s + self.range_s * min(ranges, ceil(read / _RANGE))
         busy_s = ceil(blocks * ranges / sheet.units) * block_s
-        seconds = self.launch_s + join_s + _norm(busy_s, moved_s, 1.5)
+        seconds = self.launch_s + join_s + norm(busy_s, moved_s, 1.5)
         return self.at_end(seconds, str(head_dim or "latent"), tokens)
-
-
-def _norm(a: float, b: float, power: float) -> float:
-    """A smooth maximum."""
-    return (a**power + b**power) ** (1 / power)
