@@ -91,7 +91,8 @@ def vary_assumed(machine: Machine) -> list[Machine]:
     ... ]
     [(0.5, 2, 1.0), (2.0, 6, 0.864)]
     """
-    if not machine.assumed and machine.at_end("low") == machine:
+    fitted = machine.sources and machine.at_end("low") != machine  # not made without a file
+    if not machine.assumed and not fitted:
         return []
     return [_vary(machine, slower) for slower in (False, True)]
 
