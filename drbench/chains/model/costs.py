@@ -59,9 +59,6 @@ _DIVIDED: dict[str, Placed] = {
 }
 _SWAPPED = {"S(0)": "S(1)", "S(1)": "S(0)"}
 _WORDS = {"S(0)": "row", "S(1)": "column"}
-#: Of fused attention's gradient the time over that of the forward kernel: assumed, five GEMMs
-#: instead of two (Dao, FlashAttention-2, 2023, §3.1); no measurements of it were found.
-_GRADIENT = 2.5
 #: Programs that overlap have at most this number of ranks, unless a library runs them.
 _MOST_RANKS = 16
 #: Bytes of optimizer state for an element: Adam's two moments; for 16-bit types also the weight,
@@ -181,14 +178,35 @@ def why_not_aligned(
 
 def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> float:
     """Seconds of a function that computes a block of this shape: of its GEMMs and its elements; of
-    their memory traffic where elements were not measured. Attention in 16 bits is one kernel on a
-    machine that has its constants."""
+    their memory traffic where elements were not measured.
+
+    Attention in 16 bits is one kernel on a machine that has its constants, forward with RoPE and
+    the write of keys and values. Its gradient takes the time of the kernel in proportion to its
+    GEMMs, five instead of two: assumed (Dao, FlashAttention-2, 2023, §3.1), no measurements of it
+    were found. Attention to a cache takes the time of the GEMMs, or of reading the cache, if that
+    is longer.
+    """
     (rows, cols), compute = shape, machine.compute
-    if of.heads and machine.prefill and itemsize <= 2:
-        heads = of.heads * (cols // of.gives)
-        seconds = machine.prefill.attend_s(compute, rows // of.rows, of.rows, heads, of.head_dim)
-        return compute.launch_s + seconds * (1 if of.name == "attention" else _GRADIENT)
-    gemms_s = sum(compute.gemm_s(*sizes, itemsize) for sizes in of.gemms(rows, cols))
+    if of.name.startswith("columns"):
+        return 0.0  # a view
+    units, gemms = cols // of.gives, of.gemms(rows, cols)
+    heads, kv_heads, head_dim = of.heads * units, units, of.head_dim
+    prefill, decode = machine.prefill, machine.decode
+    if of.rotary:
+        kv_heads, head_dim = 1, 0
+        prefill, decode = machine.latent_prefill, machine.latent_decode
+    if of.context and decode and itemsize <= 2:
+        sizes = rows, heads, kv_heads, head_dim, of.context, of.window, itemsize
+        return decode.seconds(compute, *sizes)
+    if of.heads and prefill and not of.context and itemsize <= 2:
+        sequences = rows // of.rows
+        seconds = prefill.attend_s(compute, sequences, of.rows, heads, head_dim, of.window)
+        if of.name.endswith("_grad"):
+            return compute.launch_s + seconds * len(gemms) / 2
+        return seconds + prefill.prepare_s(compute, sequences, of.rows, heads, kv_heads, head_dim)
+    gemms_s = sum(compute.gemm_s(*sizes, itemsize) for sizes in gemms)
+    if of.context:
+        return max(gemms_s, compute.memory_s(itemsize * rows * of.seen * of.cached * kv_heads))
     element_s = compute.functions.get(of.name)
     if element_s is not None:
         return gemms_s + compute.launch_s + element_s * of.elements(rows, cols)
