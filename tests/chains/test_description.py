@@ -41,6 +41,11 @@ def given_of(chain, rng):
         "X = input(4, 3)\nV = weight(3, 3)\nA = X @ V\nW = weight(3, 3)\nB = X @ W\nC = A + B\n"
         "U = weight(3, 3)\nD = X @ U\nE = C + D\nS = E + X",  # X is used four times
         "X = input(3, 3)\nY = X @ X\nS = Y + Y",
+        # latent attention: X is used by queries, and by keys and values
+        "X = input(4, 6)\nWq = weight(6, 6)\nQ = X @ Wq\nWkva = weight(6, 5)\nL = X @ Wkva\n"
+        "C = columns(L, first=4)\nWkvb = weight(4, 8)\nKV = C @ Wkvb\n"
+        "O = latent_attention(Q, KV, heads=2, head_dim=2, rotary=1, sequence=2)\n"
+        "Wo = weight(4, 6)\nY = O @ Wo",
     ],
 )
 def test_gradients_of_a_chain_are_those_of_finite_differences(text):
@@ -148,6 +153,29 @@ START = "X = input(8, 4)\nW = weight(4, 6)\nE = weight(4, 6, experts=3)\n"
         (START + "Y.a = X @ W", "is not understood"),
         (START + "Y = attention(X, heads=2)", "is not understood"),
         (START + "Y = X @ (W", "is not understood"),
+        (START + "Y = columns(X, first=5)", "no 5 first columns of 4"),
+        (START + "Y = columns(E, first=3)", "columns takes .* got .*count=3"),
+        (START + "Y = attention(X, heads=2, kv_heads=1, head_dim=1)", "is not understood"),
+        (
+            START + "Y = attention(X, heads=2, kv_heads=1, head_dim=1, sequence=8, context=8)",
+            "is not understood",
+        ),
+        (
+            START + "Y = attention(X, heads=2, kv_heads=1, head_dim=1, sequence=8, rotary=1)",
+            "is not understood",
+        ),
+        (
+            START + "Y = attention(X, heads=4, kv_heads=2, head_dim=1, sequence=8)",
+            "4 heads of 1 columns, but X 2",
+        ),
+        (
+            START + "Y = latent_attention(X, X, heads=2, head_dim=2, rotary=3, sequence=8)",
+            "rotary must be at most head_dim",
+        ),
+        (
+            START + "Y = latent_attention(X, X, heads=1, head_dim=2, rotary=1, sequence=8)",
+            "latent_attention takes 3 columns, 4 columns a unit",
+        ),
         (START + "Y = attention(X, heads=3, kv_heads=2, head_dim=1, sequence=8)", "cannot share"),
         (
             START + "Y = attention(X, heads=2, kv_heads=1, head_dim=1, sequence=3)",
