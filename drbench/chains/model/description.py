@@ -236,10 +236,18 @@ class Chain:
         """The same without the masked half of causal attention, which fused kernels skip."""
         return self._count_flops(0.5)
 
-    def _count_flops(self, inside):
+    @property
+    def model_flops(self) -> float:
+        """FLOPs as model FLOPs utilisation counts them: gradients of attention take twice those of
+        attention, whatever a kernel computes again."""
+        forward = [x for x in self.operations if not self.is_gradient(x.c)]
+        inside = self._count_flops(1, forward) - self._count_flops(0, forward)
+        return self._count_flops(0) + inside * (3 if self.has_backward else 1)
+
+    def _count_flops(self, inside, operations=None):
         return sum(
             2 * m * n * k * share
-            for operation in self.operations
+            for operation in operations or self.operations
             for share, gemms in (
                 [(1, [self.extents(operation)])]
                 if isinstance(operation, Matmul)
