@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from whole_models import count_parameters, of_layer
 
 from drbench.chains.model.costs import LayoutCosts, function_s
 from drbench.chains.model.description import Chain, LocalMap
@@ -227,27 +228,38 @@ def test_a_cache_is_for_estimates_of_the_forward_pass():
         apply(of, np.empty((1, 12)), [np.empty((1, 24))])
 
 
+#: Parameters in billions.
+PUBLISHED = {
+    "gpt3": 174.6,
+    "gpt-22b": 22.1,
+    "llama3-8b": 8.03,
+    "llama3-70b": 70.6,
+    "llama3-405b": 405.9,
+    "mistral-7b": 7.24,
+    "mixtral-8x7b": 46.7,
+    "gemma2-9b": 9.24,
+    "gemma3-27b": 27.0,
+    "qwen2.5-72b": 72.7,
+    "qwen3-30b-a3b": 30.5,
+    "qwen3-235b-a22b": 235,
+    "gpt-oss-120b": 116.8,
+    "deepseek-v3": 671,
+    "kimi-k2": 1026,
+}
+
+
 def test_presets_have_the_published_shapes():
-    parameters = lambda name: sum(
-        each.rows * each.cols * each.count
-        for each in preset(name).matrices.values()
-        if each.kind == "weight"
-    )
-    # parameters of a layer without norms, times the layers: 175B, 8B, 70B, 405B but for embeddings
-    for name, count, total in (
-        ("gpt3", 96, 174e9),
-        ("llama3-8b", 32, 6.98e9),
-        ("llama3-70b", 80, 68.5e9),
-        ("llama3-405b", 126, 401.6e9),
-        ("mistral-7b", 32, 6.98e9),
-        ("mixtral-8x7b", 32, 46.4e9),
-        ("qwen2.5-72b", 80, 70.2e9),
-    ):
-        assert count * parameters(f"{name}:block") == pytest.approx(total, rel=0.01)
-    assert parameters("deepseek-v3:mlp") == 3 * 7168 * 18432
-    assert parameters("deepseek-v3:shared-expert") == 3 * 7168 * 2048
-    assert parameters("deepseek-v3:experts") == 256 * 3 * 7168 * 2048
-    assert len(presets()) == 3 * (len(MODELS) - 1) + 6
+    """Of the whole model, without norms, routers and biases."""
+    for name, billions in PUBLISHED.items():
+        assert count_parameters(name) == pytest.approx(billions * 1e9, rel=0.01)
+    assert PUBLISHED.keys() == MODELS.keys()
+    assert of_layer("deepseek-v3:mlp") == 3 * 7168 * 18432
+    assert of_layer("deepseek-v3:shared-expert") == 3 * 7168 * 2048
+    assert of_layer("deepseek-v3:experts") == 256 * 3 * 7168 * 2048
+    assert {each for each in presets() if each.startswith("gpt-oss")} == {
+        f"gpt-oss-120b:{part}"
+        for part in ("experts", "attention", "attention-window", "block", "block-window")
+    }
 
 
 @pytest.mark.parametrize("extents", [(4,), (8,), (16,), (2, 8), (8, 2)])

@@ -263,6 +263,7 @@ def lines(
     between: str = "",
     experts: tuple[int, int] = (0, 0),
     rows: int = 0,
+    first: int = 1,
 ) -> str:
     """The text of x·W1 → f → ·W2 → …, for :func:`read`.
 
@@ -278,6 +279,8 @@ def lines(
         The number of experts, and those of a token.
     rows : int
         Rows of x, if the text shall begin with it.
+    first : int
+        The number in the first names.
 
     Examples
     --------
@@ -288,8 +291,9 @@ def lines(
     """
     count, topk = experts
     text = [f"{x} = input({rows}, {widths[0]})"] if rows else []
-    for number, (high, wide) in enumerate(pairwise(widths), 1):
-        of, y, w = between if number < len(widths) - 1 else "", f"Y{number}", f"W{number}"
+    for number, (high, wide) in enumerate(pairwise(widths), first):
+        of = between if number < first + len(widths) - 2 else ""
+        y, w = f"Y{number}", f"W{number}"
         wide *= function(of).takes[0] if of else 1
         text.append(f"{w} = weight({high}, {wide}{f', experts={count}' if topk else ''})")
         text.append(f"{y} = {f'experts({x}, {w}, topk={topk})' if topk else f'{x} @ {w}'}")
