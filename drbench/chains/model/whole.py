@@ -1,0 +1,289 @@
+"""What a training step of a whole model needs beside its layers: embedding, norms, head with loss,
+and optimizer, one formula for each.
+
+Weights that data-parallel ranks divide are gathered while other layers compute. Only the first
+gather of a step and its last reduction, both of the embedding, hide behind nothing.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from drbench.errors import UsageError
+from drbench.model.machine import Machine
+from drbench.program.problem import ITEMSIZES
+
+from .choose import Solution
+from .costs import LayoutCosts, Training, as_stored
+from .description import Chain, read
+from .mesh import cut
+from .programs import CollectiveProgram, RankGroup
+from .transformers import ModelSizes, model_sizes, text_of
+
+#: Bytes that a loss moves and holds for a logit: about ten passes in float32 by separate kernels,
+#: which hold log-probabilities, two gradients and logits in 16 bits; or one compiled kernel, which
+#: reads logits twice and writes gradients, all in 16 bits.
+_MOVED, _HELD, _FUSED_MOVED, _FUSED_HELD = 40, 14, 8, 4
+#: Cross entropy of a divided vocabulary holds one matrix in float32 more.
+_HELD_IN_PARTS = 4
+#: How often a norm reads or writes its rows, in the forward and the backward pass.
+_NORM_PASSES = 2, 3
+#: Bytes of float32: of reduced gradients, and that Adam reads and writes for a parameter: weight,
+#: two moments; the gradient is read, clipped and read again.
+_FLOAT, _ADAM = 4, 4 * (6 + 4)
+
+
+class StepShare(NamedTuple):
+    """The share of a rank in a training step.
+
+    Attributes
+    ----------
+    tokens : int
+        Of the ranks of a tensor-parallel group together.
+    tensor, data : int
+        Ranks of tensor and of data parallelism.
+    sharded : bool
+        Data-parallel ranks divide weights (FSDP).
+    sequence : bool
+        Tensor-parallel ranks divide the rows of norms.
+    fused_loss : bool
+        One compiled kernel computes the loss.
+    dropout : bool
+        Two masks of a byte an element are kept with the inputs of norms.
+    item : int
+        Bytes of an element.
+    """
+
+    tokens: int
+    tensor: int = 1
+    data: int = 1
+    sharded: bool = False
+    sequence: bool = True
+    fused_loss: bool = False
+    dropout: bool = False
+    item: int = 2
+
+    def words(self, model: ModelSizes) -> int:
+        """Words of the vocabulary of a rank."""
+        return -(-model.vocab // self.tensor)
+
+    def normed(self, model: ModelSizes) -> int:
+        """Elements of the input of a norm."""
+        return self.tokens * model.width // (self.tensor if self.sequence else 1)
+
+
+def rest_times(
+    model: ModelSizes, share: StepShare, training: Training, machine: Machine, parameters: int
+) -> dict[str, float]:
+    """Seconds of a training step beside its layers, by part.
+
+    Parameters
+    ----------
+    model : ModelSizes
+    share : StepShare
+    training : Training
+    machine : Machine
+        With the element type of the head, which may be another than that of the layers.
+    parameters : int
+        Of the whole model.
+
+    Examples
+    --------
+    >>> from drbench.launch.cases.machine_models import find_machine
+    >>> machine = find_machine("dgxh100").for_dtype("bfloat16")
+    >>> share, llama = StepShare(16384, data=8, sharded=True), ModelSizes({}, 4096, 128256, False)
+    >>> times = rest_times(llama, share, Training(32), machine, 8030000000)
+    >>> print(*(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in times.items()))
+    head 95.0 ms embedding 9.2 ms norms 16.0 ms optimizer 14.0 ms
+    """
+    compute, (tokens, tensor, data, sharded, _, fused, _, item) = machine.compute, share
+    words, width, ranks = share.words(model), model.width, tensor * data
+    gemms = (tokens, words, width), (tokens, width, words), (width, words, tokens)
+    head_s = sum(compute.gemm_s(*sizes, item) for sizes in gemms)
+    head_s += compute.memory_s((_FUSED_MOVED if fused else _MOVED) * tokens * words)
+    rows, weights = item * tokens * width, words * width
+    embedding_s = compute.memory_s(4 * rows + 2 * item * weights)
+    # Forward the embedding is scattered and the input of the head gathered; backward the reverse.
+    moved = [("gather", 1, tensor, rows // tensor, item), ("scatter", 1, tensor, rows, item)] * 2
+    if sharded:
+        moved += [
+            ("gather", tensor, data, item * weights // data, item),
+            ("scatter", tensor, data, _FLOAT * weights, _FLOAT),
+        ]
+    for kind, stride, extent, nbytes, size in moved:
+        if extent > 1:
+            group = RankGroup(stride, extent, ranks)
+            embedding_s += CollectiveProgram(kind, group, nbytes, machine, size).times.seconds
+    forward, backward = _NORM_PASSES
+    again = forward * (training.recompute in ("selective", "full"))
+    norms = (2 * training.layers + 1) * (forward + again + backward)
+    own = parameters / tensor / (data if sharded or training.zero else 1)
+    return {
+        "head": head_s,
+        "embedding": embedding_s,
+        "norms": norms * compute.memory_s(item * share.normed(model)),
+        "optimizer": compute.memory_s(_ADAM * own),
+    }
+
+
+def rest_memory(
+    model: ModelSizes, share: StepShare, training: Training, layer_parameters: int
+) -> dict[str, int]:
+    """Bytes of a rank beside those of its layers, when it computes the loss, by what they are;
+    ``gathered``: embedding and head, weights of two layers, and gradients of one in float32.
+
+    Parameters
+    ----------
+    model : ModelSizes
+    share : StepShare
+    training : Training
+    layer_parameters : int
+        Of one layer.
+
+    Examples
+    --------
+    >>> share, llama = StepShare(16384, data=8, sharded=True), ModelSizes({}, 4096, 128256, False)
+    >>> nbytes = rest_memory(llama, share, Training(32), 218103808)
+    >>> print(*(f"{name} {count / 2**30:.2f}" for name, count in nbytes.items()))
+    weights 0.24 gradients 0.24 optimizer 1.47 logits 27.40 norms 8.00 gathered 3.58
+    """
+    words, zero = share.words(model), 3 if share.sharded else training.zero
+    own = words * model.width * (2 - model.tied)
+    parts = [-(-own // (share.data if zero >= level else 1)) for level in (3, 2, 1)]
+    held = _FUSED_HELD if share.fused_loss else _HELD + _HELD_IN_PARTS * (share.tensor > 1)
+    stored = 2 * training.layers * (training.recompute in ("none", "attention"))
+    stored *= share.item + share.dropout
+    layer = layer_parameters // share.tensor
+    gathered = share.item * (own + 2 * layer) + _FLOAT * layer
+    return {
+        "weights": share.item * parts[0],
+        "gradients": ITEMSIZES[training.gradients or "bfloat16"] * parts[1],
+        "optimizer": 12 * parts[2],
+        "logits": held * share.tokens * words,
+        "norms": stored * share.normed(model),
+        "gathered": gathered * share.sharded,
+    }
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A model of which a chain is a layer.
+
+    Attributes
+    ----------
+    sizes : ModelSizes
+    part : str
+        The part that the chain is, as ``block``.
+    layers : int
+        All layers.
+    layer_parameters : int
+        Of the chain.
+    weight_layers, time_layers : float
+        Layers of the chain's kind that have as many parameters, and model FLOPs, as all layers.
+    """
+
+    sizes: ModelSizes
+    part: str
+    layers: int
+    layer_parameters: int
+    weight_layers: float
+    time_layers: float
+
+    @classmethod
+    def of(cls, model: str, *lengths: int | None) -> "Whole":
+        """The model of a name, with tokens, sequence and context as in :func:`text_of`.
+
+        Raises
+        ------
+        UsageError
+            If its config does not have the numbers of layers and of words.
+
+        Examples
+        --------
+        >>> whole = Whole.of("deepseek-v3", 4096)
+        >>> whole.part, whole.layers, round(whole.weight_layers, 2), whole.parameters // 10**9
+        ('block', 61, 58.15, 670)
+        """
+        sizes = model_sizes(f"{model}:block")
+        if sizes is None:
+            raise UsageError(
+                f"{model} does not say how many layers and words it has. Add num_hidden_layers and "
+                "vocab_size to its config.json, or use a part and --layers."
+            )
+        chains = {part: read(text_of(f"{model}:{part}", *lengths), part) for part in sizes.layers}
+        part = max(sizes.layers, key=sizes.layers.get)
+        parameters, flops = {}, {}
+        for name, chain in chains.items():
+            matrices = chain.matrices.values()
+            parameters[name] = sum(
+                x.count * x.rows * x.cols for x in matrices if x.kind == "weight"
+            )
+            flops[name] = chain.model_flops
+        every = lambda of: sum(count * of[name] for name, count in sizes.layers.items()) / of[part]
+        layers = sum(sizes.layers.values())
+        return cls(sizes, part, layers, parameters[part], every(parameters), every(flops))
+
+    @property
+    def parameters(self) -> int:
+        """Of all layers, the embedding and the head."""
+        words = self.sizes.vocab * self.sizes.width * (2 - self.sizes.tied)
+        return round(self.weight_layers * self.layer_parameters) + words
+
+    def head_flops(self, chain: Chain) -> float:
+        """FLOPs of the head in all passes."""
+        tokens = chain.matrices["X"].rows
+        return 2 * tokens * self.sizes.vocab * self.sizes.width * (3 if chain.has_backward else 1)
+
+    def share(self, solution: Solution) -> StepShare:
+        """What a rank has of the embedding and the head: divided as the first weight is."""
+        chain, mesh, item = solution.chain, solution.mesh, solution.costs.item
+        first = next(x for x in chain.multiplications if chain.matrices[x.b].kind == "weight")
+        _, inner, _ = solution.inner[first.c]
+        tensor = [x for x, placement in enumerate(inner) if placement != "R"]
+        of = lambda dims: prod(mesh.extents[x] for x in dims)
+        data = [x for x in range(len(inner)) if x not in tensor]
+        sharded = [x for x in data if solution.layout(first.b)[x] != "R"]
+        sequence = all(solution.layout("X")[x] == "S(0)" for x in tensor)
+        tokens = chain.matrices["X"].rows // of(data)
+        return StepShare(
+            tokens, of(tensor), of(sharded or data), bool(sharded), sequence, False, item
+        )
+
+    def memory(self, solution: Solution) -> dict[str, int]:
+        """Bytes of a rank beside those of its layers (:func:`rest_memory`)."""
+        share, chain, gathered = self.share(solution), solution.chain, 0
+        for matmul in chain.multiplications:
+            weight, to = chain.matrices[matmul.b], solution.way(matmul).inner[1]
+            if weight.kind == "weight" and not chain.is_gradient(matmul.c):
+                if to != solution.layout(matmul.b):
+                    gathered += weight.count * prod(
+                        cut(weight.shape[x], to, x, solution.mesh) for x in (0, 1)
+                    )
+        sizes = self.sizes, share, solution.costs.training, gathered * share.tensor
+        nbytes = rest_memory(*sizes)
+        if not solution.chain.has_backward:
+            nbytes = {"weights": nbytes["weights"], "gathered": nbytes["gathered"]}
+        return nbytes
+
+    def least_bytes(self, costs: LayoutCosts) -> int:
+        """Bytes that a rank needs at least beside those of the layers."""
+        words = self.sizes.vocab * self.sizes.width * (2 - self.sizes.tied)
+        return words * costs.item // costs.mesh.ranks
+
+    def times(self, solution: Solution) -> dict[str, float]:
+        """Seconds of a step, or of a pass without gradients, by part."""
+        costs, passes = solution.costs, solution.costs.training.micro_batches
+        machine = as_stored(costs.machine, costs.stored)
+        share = self.share(solution)
+        own = solution.memory["optimizer"] / 12 * share.tensor
+        own *= share.data if share.sharded or costs.training.zero else 1
+        rest = rest_times(self.sizes, share, costs.training, machine, own)
+        optimizer_s = rest.pop("optimizer")
+        times = {"layers": self.time_layers * solution.time_s} | rest
+        if not solution.chain.has_backward:
+            return {
+                name: seconds / (1 if name == "layers" else 3) for name, seconds in times.items()
+            }
+        return {name: passes * time_s for name, time_s in times.items()} | {
+            "optimizer": optimizer_s
+        }
