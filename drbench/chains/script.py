@@ -8,6 +8,7 @@ from pathlib import Path
 
 from drbench.chains.model.choose import Solution
 from drbench.chains.model.description import Chain, Matmul
+from drbench.errors import UnsupportedError
 
 _TEMPLATE = Path(__file__).with_suffix(".py.j2")
 #: Along one mesh dimension: the layouts of X, W, X·W and the stored W -> the class of PyTorch.
@@ -34,7 +35,13 @@ def layout_rows(solution: Solution) -> list[tuple[str, ...]]:
 
 def script_text(solution: Solution) -> str:
     """A Python script for stock PyTorch: mesh and placements to paste, those of ``nn.Linear`` too;
-    and a small case of the chain on DTensor, compared with one process."""
+    and a small case of the chain on DTensor, compared with one process.
+
+    Raises
+    ------
+    UnsupportedError
+        If attention needs a cache.
+    """
     import jinja2
 
     chain, mesh, forward = solution.chain, solution.mesh, _forward(solution.chain)
@@ -46,11 +53,30 @@ def script_text(solution: Solution) -> str:
         for operation in operations
         if operation not in matmuls and operation.function.heads
     ]
+    if any(of.context for of in heads):
+        raise UnsupportedError(
+            "a script has no caches for attention to. Describe the layer with sequence= instead of "
+            "context=."
+        )
     sequence = gcd(chain.matrices["X"].rows, *(of.rows for of in heads))
     pairs = (matmul.experts for matmul in matmuls if matmul.experts[1])
     few = mesh.ranks * lcm(*(count // gcd(count, topk) for count, topk in pairs))
     sizes = (matrix.shape[matrix.kind != "weight" :] for matrix in chain.matrices.values())
-    part = gcd(*sum(sizes, ()), *(of.head_dim * mesh.ranks for of in heads))
+    widths = (width * mesh.ranks for of in heads for width in (of.head_dim, of.rotary))
+    part = gcd(*sum(sizes, ()), *widths)
+    rows, cols = lambda size: size // sequence * few, lambda size: size * mesh.ranks // part
+
+    def more(operation):
+        """What a function takes beside matrices."""
+        if operation in matmuls:
+            return operation.experts[1:] if operation.experts[1] else ()
+        of = operation.function
+        if of.name == "columns":
+            return (cols(of.gives),)
+        if of.rotary:
+            return rows(of.rows), cols(of.head_dim)
+        window = (max(1, of.window * few // sequence),) if of.window else ()
+        return (rows(of.rows), of.heads, cols(of.head_dim), *window) if of.heads else ()
 
     def placed(name, layout=None, transposed=False):
         text = mesh.torch(layout or solution.layout(name), transposed)
@@ -65,8 +91,9 @@ def script_text(solution: Solution) -> str:
         matmuls=matmuls,
         placed=placed,
         scales=f"rows x {few}/{sequence}, columns x {mesh.ranks}/{part}",
-        rows=lambda size: size // sequence * few,
-        cols=lambda size: size * mesh.ranks // part,
+        rows=rows,
+        cols=cols,
+        more=more,
         scheme=_scheme(solution, matmuls),
     )
 
