@@ -1,0 +1,180 @@
+"""Published training steps and their memory against predictions: all layers, as ``drbench chain``
+predicts them, and embedding, norms, head and optimizer.
+
+    python -m benchmarks model steps [--write results/simulated/readings/steps.csv] [--fit]
+
+Prints the parts of each predicted step, and each published number with its prediction
+(results/published/steps/steps.csv). One constant is fitted, the clock of torchtitan's machine in
+steps.toml, to the first row, which does not count; ``--fit`` finds it again. Ten seconds on one
+core.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from benchmarks.__main__ import parser_of
+from benchmarks.pages.tables import table
+from drbench.chains.answer import seen
+from drbench.chains.model.choose import choose
+from drbench.chains.model.costs import LayoutCosts, Training
+from drbench.chains.model.description import read
+from drbench.chains.model.mesh import DeviceMesh
+from drbench.chains.model.transformers import MODELS, parts
+from drbench.chains.model.whole import StepShare, WholeModel, rest_memory, rest_times
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.cases.sweep_values import read_toml
+from drbench.launch.host.files import ROOT
+
+PUBLISHED = ROOT / "results/published/steps/steps.csv"
+FILE = read_toml(Path(__file__).with_suffix(".toml"))
+#: What all GPT models have; Llama's sequences have 8192 tokens.
+_GPT = {"max_position_embeddings": 2048, "hidden_act": "gelu"}
+#: Parts of a step that are no part of its layers.
+_REST = ("head", "embedding", "optimizer")
+#: Memory that is owned, and that a layer keeps for its backward pass.
+_OWNED, _KEPT = ("weights", "gradients", "optimizer"), ("activations", "norms")
+
+
+class Step(NamedTuple):
+    """A training step as steps.csv has it: dimensions of the mesh between semicolons, sequences of
+    a tensor-parallel group, and whether the loss is ``compiled`` or ``eager``."""
+
+    machine: str
+    model: str
+    mesh: str
+    scheme: str
+    batch: int
+    dtype: str
+    recompute: str
+    loss: str
+
+
+class StepPrediction(NamedTuple):
+    """Seconds of a training step and bytes of a rank, by part; layers, and tokens of a rank."""
+
+    times: dict[str, float]
+    memory: dict[str, int]
+    tokens: float
+
+    @property
+    def time_s(self) -> float:
+        return sum(self.times.values())
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds that no layer takes."""
+        return sum(self.times[part] for part in _REST)
+
+    def gib(self, *kinds: str) -> float:
+        """GiB of these kinds."""
+        return sum(self.memory[kind] for kind in kinds) / 2**30
+
+
+@cache
+def predict(step: Step, layers: int = 0, clock: float = 0.0) -> StepPrediction:
+    """The prediction of a step, by default with the layers and the clock of steps.toml."""
+    described, is_gpt = FILE["models"][step.model], step.model.startswith("gpt")
+    config = MODELS.get(step.model) or _GPT | described["config"]
+    mesh = DeviceMesh.read(step.mesh.replace(";", ","))
+    extents = dict(zip(mesh.names, mesh.extents))
+    data, tensor = extents.get("dp", 1), extents.get("tp", 1)
+    tokens = step.batch * (2048 if is_gpt else 8192)
+    layers = layers or described["layers"]
+    chain = read(parts(step.model, config, data * tokens)["block"], step.model, backward=True)
+    name = f"{FILE['machines'][step.machine]},memory_bytes=1e15"
+    machine = find_machine(f"{name},clock={clock}" if clock else name)
+    training = Training(layers, 1, step.recompute, 0, "float32", is_gpt)
+    costs = LayoutCosts(seen(machine, step.dtype, "auto"), mesh, step.dtype, training)
+    search = choose(chain, [costs], effort_s=0)
+    solution = next(known for known in search.contenders if known.name == step.scheme)
+    model = WholeModel(layers, config["hidden_size"], described["vocab"])
+    schemes = "FSDP" in step.scheme, "Megatron" not in step.scheme, step.loss == "compiled"
+    share = StepShare(tokens, tensor, data, *schemes)
+    layer = sum(prod(x.shape) for x in chain.matrices.values() if x.kind == "weight")
+    of_head = seen(machine, "float16" if is_gpt else "bfloat16", "auto")
+    parameters = layers * layer + 2 * model.vocab * model.width
+    times = {part: layers * seconds for part, seconds in solution.parts.items()}
+    times |= rest_times(model, share, training, of_head, parameters)
+    rest = rest_memory(model, share, training, layer)
+    memory = {f"{kind} of words": rest.pop(kind) for kind in _OWNED}
+    return StepPrediction(times, solution.memory | memory | rest, tokens / tensor)
+
+
+def predict_quantity(step: Step, quantity: str, clock: float = 0.0) -> float:
+    """A number that is published, by its words in steps.csv. Those "of TP" are relative to the same
+    model with tensor parallelism alone and without recomputation."""
+    if quantity.endswith(" of TP"):
+        base, what = step._replace(scheme="Megatron TP", recompute="none"), quantity[:-6]
+        return predict_quantity(step, what) / predict_quantity(base, what)
+    predicted = predict(step, clock=clock)
+    match quantity:
+        case "tokens/s":
+            return predicted.tokens / predicted.time_s
+        case "s":
+            return predicted.time_s
+        case "layer":
+            return predicted.time_s - predicted.rest_s
+        case "GiB":
+            return predicted.gib(*predicted.memory)
+        case "parameters GiB":
+            return predicted.gib(*_OWNED)
+        case "kept":  # by each layer
+            return predict(step, 2).gib(*_KEPT) - predict(step, 1).gib(*_KEPT)
+        case _:
+            return predicted.gib(*_KEPT)
+
+
+def compare() -> Iterator[dict]:
+    """The rows of steps.csv with their predictions."""
+    for row in pd.read_csv(PUBLISHED).to_dict("records"):
+        step = Step(*(row[name] for name in Step._fields))
+        predicted = predict_quantity(step, row["quantity"])
+        is_time = row["quantity"] in ("tokens/s", "s")
+        share = predict(step).rest_s / predict(step).time_s if is_time else None
+        yield row | {"predicted": predicted, "rest_share": share}
+
+
+def fit_clock() -> float:
+    """The clock with which the first row is met."""
+    row = pd.read_csv(PUBLISHED).iloc[0]
+    step, low, high = Step(*row[[*Step._fields]]), 0.1, 1.0
+    while high - low > 1e-4:
+        clock = (low + high) / 2
+        slow = predict_quantity(step, row.quantity, clock) < row.published
+        low, high = (clock, high) if slow else (low, clock)
+    return round(high, 3)
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--write", type=Path, help="the rows of the page")
+    parser.add_argument("--fit", action="store_true", help="find the clock")
+    given = parser.parse_args()
+    if given.fit:
+        print(f"clock = {fit_clock()}")
+        return
+    rows = pd.DataFrame(compare())
+    steps = rows[rows.rest_share.notna()][[*Step._fields]]
+    for step in map(Step._make, steps.itertuples(index=False)):
+        predicted = predict(step)
+        print(*step)
+        print("   s:", *(f"{part} {seconds:.3f}" for part, seconds in predicted.times.items()))
+        print("   GiB:", *(f"{kind} {predicted.gib(kind):.2f}" for kind in predicted.memory))
+    heads = ["model", "mesh", "scheme", "dtype", "recompute", "quantity", "published"]
+    ratios = rows.predicted / rows.published
+    lines = [
+        [*row, f"{predicted:.4g}", f"{ratio:.2f}"]
+        for row, predicted, ratio in zip(rows[heads].itertuples(index=False), rows.predicted, ratios)
+    ]
+    print(table([*heads, "predicted", "ratio"], lines))
+    if given.write:
+        rows.round(4).to_csv(given.write, index=False)
+
+
+if __name__ == "__main__":
+    main()
