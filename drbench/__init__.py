@@ -2,8 +2,8 @@
 
 As a library: :func:`init`, :func:`multiply` and :func:`redistribute` of :mod:`drbench.library`.
 Without MPI, on machine models: :func:`simulate`, :func:`tune` and :func:`explain` of
-:mod:`drbench.launch.predictions`. Either is imported when one of its names is asked for. Under
-PyTorch's DTensor: :mod:`drbench.torch`.
+:mod:`drbench.launch.predictions`, and :func:`chain` for whole layers. Each is imported when its
+name is asked for. Under PyTorch's DTensor: :mod:`drbench.torch`.
 """
 
 from importlib import import_module
@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 #: The modules of names that are imported when they are asked for.
-_MODULES = dict.fromkeys(
-    ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute"),
-    "drbench.library",
-) | dict.fromkeys(
-    ("Case", "Choice", "Page", "Prediction", "explain", "simulate", "tune"),
-    "drbench.launch.predictions",
+_MODULES = (
+    dict.fromkeys(
+        ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute"),
+        "drbench.library",
+    )
+    | dict.fromkeys(
+        ("Case", "Choice", "Page", "Prediction", "explain", "simulate", "tune"),
+        "drbench.launch.predictions",
+    )
+    | {"chain": "drbench.chains.answer"}
 )
 
 if TYPE_CHECKING:  # what type checkers and editors see of the names below
+    from drbench.chains.answer import chain
     from drbench.launch.predictions import Case, Choice, Page, Prediction, explain, simulate, tune
 
     from .library import Context, Matrix, MultiplicationPlan, init, multiply, redistribute
@@ -34,6 +39,7 @@ __all__ = [
     "Page",
     "Prediction",
     "__version__",
+    "chain",
     "explain",
     "init",
     "multiply",

@@ -1,13 +1,13 @@
 """The sharding of whole transformer layers, and of other chains of multiplications: what ``drbench
-chain`` does as a function, :func:`choose_sharding`, which is imported when it is asked for."""
+chain`` does as a function, :func:`drbench.chain`, which is imported when it is asked for."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see
-    from .answer import ShardingChoice, choose_sharding
+    from .answer import ShardingChoice, chain
 
-__all__ = ["ShardingChoice", "choose_sharding"]
+__all__ = ["ShardingChoice", "chain"]
 
 
 def __getattr__(name: str) -> Any:

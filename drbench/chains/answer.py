@@ -1,15 +1,17 @@
 """The sharding of a chain on a machine model, as ``drbench chain`` chooses it: rows, JSON, and the
 text of a script."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drbench.chains.model.choose import EFFORT_S, ShardingSearch, Solution, choose
-from drbench.chains.model.costs import ONE_LAYER, LayoutCosts, Training
+from drbench.chains.model.costs import ONE_LAYER, RECOMPUTED, LayoutCosts, Training
 from drbench.chains.model.description import Chain
-from drbench.chains.model.mesh import DeviceMesh, meshes
-from drbench.chains.model.programs import EVERYTHING
+from drbench.chains.model.mesh import EXPERTS_DIM, DeviceMesh, meshes
+from drbench.chains.model.programs import COLLECTIVES, EVERYTHING, PROGRAMS
+from drbench.chains.model.search import search as search_layouts
 from drbench.chains.model.transformers import text_of
 from drbench.chains.order import Asked, dtype_of, keys_of, order_of
 from drbench.chains.script import script_text
@@ -20,6 +22,13 @@ from drbench.launch.models.predict import ranks_on
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.transport import parse_transport
+
+if TYPE_CHECKING:
+    import pandas
+
+
+#: What rows of single operations of a chain have in the column ``algorithm``.
+OPERATION = "chain operation"
 
 
 def seen(machine: Machine, dtype: str, transport: str) -> Machine:
@@ -53,6 +62,9 @@ class ShardingRow(NamedTuple):
             "low_s": self.low_s,
             "high_s": self.high_s,
             "mesh": str(solution.mesh),
+            "mfu": solution.mfu,
+            "parts_s": solution.parts,
+            "operations": [row._asdict() for row in solution.operations],
             "memory_bytes": solution.memory_bytes,
             "memory": solution.memory,
             "layouts": {x: solution.mesh.text(layout) for x, layout in solution.layouts.items()},
@@ -65,7 +77,7 @@ class ShardingRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardingChoice:
-    """What :func:`choose_sharding` found.
+    """What :func:`drbench.chain` found; in a notebook its table is shown.
 
     Attributes
     ----------
@@ -80,6 +92,35 @@ class ShardingChoice:
     asked: Asked
     search: ShardingSearch
     ranking: list[ShardingRow]
+
+    @property
+    def best(self) -> ShardingRow:
+        """The best sharding, with ``.solution`` and the interval of its time."""
+        return self.ranking[0]
+
+    @property
+    def table(self) -> "pandas.DataFrame":
+        """What the command's table shows: a row for each sharding, the best first."""
+        import pandas
+
+        columns = "name mesh time_s low_s high_s memory_bytes mfu".split()
+        return pandas.DataFrame(self.rows())[columns]
+
+    @property
+    def operations(self) -> "pandas.DataFrame":
+        """The time of each operation of the best sharding: ``compute_s`` and ``exposed_s`` (of
+        communication) add up to :attr:`time_s`."""
+        import pandas
+
+        return pandas.DataFrame(self.best.solution.operations)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from .show import headlines
+
+        lines = "".join(f"<p>{escape(line)}</p>" for line in headlines(self))
+        return lines + self.table.to_html(index=False)
 
     @property
     def time_s(self) -> float:
@@ -161,7 +202,8 @@ class ShardingChoice:
         name : str
             ``chosen``, or a known scheme as ``"TP x FSDP"``.
         """
-        return script_text(self.row(name).solution)
+        solution = self.row(name).solution
+        return script_text(solution)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as ``--json`` prints it."""
@@ -176,7 +218,7 @@ class ShardingChoice:
             "best": best,
             "contenders": others,
             "within_interval": self.within,
-            "refused": search.refused,
+            "refused": {name: refusal.why for name, refusal in search.refused.items()},
             "bound_s": search.least_s,
             "gap": search.gap,
             "decided": self.decided,
@@ -192,20 +234,26 @@ class ShardingChoice:
         return text_of_choice(self)
 
 
-def choose_sharding(
-    chain: str,
+def chain(
+    preset: str,
     machine: str,
     ranks: int | None = None,
     *,
     tokens: int | None = None,
+    sequence: int | None = None,
+    context: int | None = None,
     backward: bool = False,
     dtype: str | None = None,
     mesh: str | None = None,
     fix: Sequence[str] = (),
+    programs: str = "all",
     memory: float | None = None,
-    layers: int = 1,
+    layers: int | None = None,
     micro_batches: int = 1,
-    recompute: bool = False,
+    recompute: str = "none",
+    zero: int = 0,
+    gradients: str | None = None,
+    attention: str = "fused",
     transport: str = "auto",
     effort: float = EFFORT_S,
 ) -> ShardingChoice:
@@ -214,7 +262,7 @@ def choose_sharding(
 
     Parameters
     ----------
-    chain : str
+    preset : str
         Part of a transformer as ``"llama3-70b:mlp"`` (``drbench list chains``), the part of a
         config.json as ``"./config.json:mlp"``, or the path of a text file with a chain.
     machine : str
@@ -223,23 +271,41 @@ def choose_sharding(
         How many multiply; by default those of the mesh, or one on each device of the machine.
     tokens : int, optional
         Rows of X: tokens of all sequences; by default one sequence of the model, or as in the file.
+        With ``context`` the number of sequences.
+    sequence : int, optional
+        Tokens of a sequence; by default those of the model, at most 8192.
+    context : int, optional
+        Decode: one new token of each sequence, with a cache of so many tokens.
     backward : bool
         Include the gradients of input and weights.
     dtype : str, optional
         Element type of all matrices; by default bfloat16 where the machine has it, else float32.
+        With float8 matrices are stored and sent in bfloat16, and converted for each GEMM.
     mesh : str, optional
-        Mesh of ranks, the last dimension inside a node, as ``"dp=8,tp=8"``; by default the best of
-        one and two dimensions.
+        Mesh of ranks, the last dimension inside a node, as ``"dp=8,tp=8"``; with experts also
+        ``ep``. By default the best of one and two dimensions.
     fix : sequence of str
         Layouts of matrices, each ``"NAME=LAYOUT"``.
+    programs : str
+        What the framework has: ``nccl``, collectives alone; ``torch`` or ``te``, also asynchronous
+        tensor parallelism, as PyTorch and Transformer Engine have it; ``all``, all programs that
+        drbench knows.
     memory : float, optional
         Most bytes of a training step per rank; by default the memory of the device.
-    layers : int
-        Layers of the model, for its memory; the time is that of one.
+    layers : int, optional
+        Layers of the model, for its memory; the time is that of one. By default 1.
     micro_batches : int
         Passes whose gradients are added up before data-parallel ranks reduce them.
-    recompute : bool
-        Keep only the input of each layer, and run the forward pass again in the backward pass.
+    recompute : str
+        What the backward pass computes again: ``none``, ``attention`` (scores that are not fused),
+        ``selective`` (every second GEMM, and functions), or ``full`` (all but the input).
+    zero : int
+        1: ranks with copies of a weight share its optimizer state, 2: and its gradient.
+    gradients : str, optional
+        Element type in which gradients of weights are stored and reduced; by default that of the
+        weights.
+    attention : str
+        ``unfused``: scores are written to memory even where a fused kernel was measured.
     transport : str
         How data moves (``drbench list transports``).
     effort : float
@@ -259,21 +325,85 @@ def choose_sharding(
 
     Examples
     --------
-    >>> from drbench.chains import choose_sharding
-    >>> choice = choose_sharding("llama3-8b:mlp", "h100x8", mesh="tp=8", effort=0)
+    >>> import drbench
+    >>> choice = drbench.chain("llama3-8b:mlp", "h100x8", mesh="tp=8", programs="nccl", effort=0)
     >>> [row["name"] for row in choice.rows()], choice.layouts["W1"]
     (['Megatron TP', 'TP + SP', 'FSDP'], 'S(1)@8')
     >>> print(str(choice).partition(";")[0])
     Best found: Megatron TP on tp=8, 826 µs (716-1000) predicted, 44 % of peak
     """
-    if min(layers, micro_batches) < 1 or (micro_batches > 1 or recompute) and not backward:
+    given = {
+        "micro_batches": micro_batches > 1,
+        "recompute": recompute != "none",
+        "zero": zero > 0,
+        "gradients": gradients is not None,
+    }
+    if not backward and any(given.values()):
+        names = " and ".join(name for name, is_given in given.items() if is_given)
+        raise UsageError(f"{names} belong to backward=True, got backward=False. Add it.")
+    request = read_request(
+        preset, machine, ranks, mesh, tokens, backward, dtype, sequence=sequence, context=context
+    )
+    training = read_training(
+        1 if layers is None else layers, micro_batches, recompute, zero, gradients, attention
+    )
+    if programs not in PROGRAMS:
+        raise UsageError(f"programs must be one of {', '.join(PROGRAMS)}, got {programs!r}.")
+    return answer(
+        *request, transport, training, fix, PROGRAMS[programs], limit=memory, effort_s=effort
+    )
+
+
+def read_training(
+    layers: int,
+    micro_batches: int,
+    recompute: str,
+    zero: int,
+    gradients: str | None,
+    attention: str,
+) -> Training:
+    """The training step of what a user gives.
+
+    Raises
+    ------
+    UsageError
+        If a value is none of its choices.
+    """
+    choices = {
+        "recompute": (recompute, tuple(RECOMPUTED)),
+        "zero": (zero, (0, 1, 2)),
+        "gradients": (gradients, (None, "float32", "bfloat16", "float16")),
+        "attention": (attention, ("fused", "unfused")),
+    }
+    for name, (value, known) in choices.items():
+        if value not in known:
+            more = " FSDP is ZeRO-3." if name == "zero" else ""
+            raise UsageError(
+                f"{name} must be one of {', '.join(map(str, known))}, got {value!r}.{more}"
+            )
+    if min(layers, micro_batches) < 1:
         raise UsageError(
-            "layers and micro_batches must be at least 1, and micro_batches and recompute belong "
-            f"to backward=True; got {layers=}, {micro_batches=}, {recompute=}, {backward=}."
+            f"layers and micro_batches must be at least 1, got {layers} and {micro_batches}."
         )
-    request = read_request(chain, machine, ranks, mesh, tokens, backward, dtype)
-    training = Training(layers, micro_batches, recompute)
-    return answer(*request, transport, training, fix, limit=memory, effort_s=effort)
+    unfused = attention == "unfused"
+    return Training(layers, micro_batches, recompute, zero, gradients or "", unfused)
+
+
+def without_overlap(solution: Solution) -> Solution | None:
+    """The same layouts with collectives alone, as a script of PyTorch runs them; None if the
+    programs of a solution do not overlap."""
+    costs, chain = solution.costs, solution.chain
+    if all(program.name in (*COLLECTIVES, "local") for program in solution.programs):
+        return None
+    plain = LayoutCosts(costs.machine, costs.mesh, costs.dtype, costs.training, COLLECTIVES)
+    domains = {name: [layout] for name, layout in solution.layouts.items()}
+    optimum = search_layouts(domains, plain.factors(chain, domains))
+    if optimum is None:
+        return None
+    alone = Solution.of(solution.name, chain, plain, optimum.label)
+    for program in alone.programs:
+        plain.simulate(program)
+    return alone
 
 
 def read_request(
@@ -285,10 +415,20 @@ def read_request(
     backward: bool,
     dtype: str | None,
     run: bool = False,
+    sequence: int | None = None,
+    context: int | None = None,
 ) -> tuple[Asked, Machine, int | DeviceMesh, str]:
     """The chain, the machine, the number of ranks or their mesh, and the element type, from what a
     user gives; ``run`` if the chain is run here."""
-    asked = Asked(name, text_of(name, tokens), backward)
+    asked = Asked(
+        name,
+        text_of(
+            name,
+            tokens,
+            **{x: y for x, y in {"sequence": sequence, "context": context}.items() if y},
+        ),
+        backward,
+    )
     asked.chain()
     grid = DeviceMesh.read(mesh) if mesh else None
     model = find_machine(machine)
@@ -331,9 +471,15 @@ def answer(
         As of :func:`drbench.chains.model.choose.choose`.
     """
     chain, of = asked.chain(), seen(machine, dtype, transport)
-    is_mesh = isinstance(ranks, DeviceMesh)
-    tried = [ranks] if is_mesh else meshes(ranks, of.node_ranks or ranks, of.torus)
-    costs = [LayoutCosts(of, mesh, dtype, training, programs) for mesh in tried]
+    experts = any(matrix.count > 1 for matrix in chain.matrices.values())
+    tried = [ranks]
+    if not isinstance(ranks, DeviceMesh):
+        tried = meshes(ranks, of.node_ranks or ranks, of.torus, experts and "dispatch" in programs)
+    costs = [
+        LayoutCosts(of, mesh, dtype, training, programs, instead)
+        for mesh in tried
+        for instead in (None, *repeat_heads(asked, mesh, programs))
+    ]
     search = choose(chain, costs, fixed_of(chain, fix), limit, effort_s, progress)
     residuals, ranking = residuals_of(machine, transport), []
     others = [[seen(other, dtype, transport) for other in group] for group in alternatives(machine)]
@@ -344,6 +490,37 @@ def answer(
         ends = combine_errors(residuals, time_s, map(solution.times_on, others)) or (None, None)
         ranking.append(ShardingRow(name, solution, *(end and time_s * end for end in ends)))
     return ShardingChoice(asked, search, ranking)
+
+
+def repeat_heads(asked: Asked, mesh: DeviceMesh, programs: Collection[str]) -> Iterator[Chain]:
+    """The chain with as many key/value heads as ranks of the last dimension, if it has fewer: each
+    rank stores those that its query heads need, as Megatron and vLLM do.
+
+    Examples
+    --------
+    >>> asked = Asked("mine", text_of("llama3-8b:attention", 64))
+    >>> (chain,) = repeat_heads(asked, DeviceMesh.read("tp=16"), COLLECTIVES)
+    >>> asked.chain().matrices["Wqkv"].cols, chain.matrices["Wqkv"].cols
+    (6144, 8192)
+    """
+    parts, text = mesh.extents[-1], asked.text
+    for operation in asked.chain().operations:
+        of = getattr(operation, "function", None)
+        if of and of.name == "attention" and mesh.names[-1] != EXPERTS_DIM:
+            taken = operation.takes[0]
+            cols = asked.chain().matrices[taken].cols
+            heads = cols // of.takes[0]
+            shared, left = divmod(heads * of.heads, parts)
+            if parts <= heads or parts % heads or left or "read" in programs:
+                continue
+            matmuls = asked.chain().multiplications
+            weight = next(matmul.b for matmul in matmuls if matmul.c == taken)
+            wider = f"{parts} * {(shared + 2) * of.head_dim}"
+            text = re.sub(rf"(?m)^(\s*{weight}\s*=\s*weight\([^,]+,)[^,)]+", rf"\1 {wider}", text)
+            call = rf"(?m)^(\s*{operation.c}\s*=.*\bkv_heads=)[^,)]+"
+            text = re.sub(call, rf"\g<1>{parts}", text)
+    if text != asked.text:
+        yield replace(asked, text=text).chain()
 
 
 def fixed_of(chain: Chain, given: Sequence[str]) -> dict[str, str]:
@@ -374,22 +551,39 @@ def fixed_of(chain: Chain, given: Sequence[str]) -> dict[str, str]:
 
 
 def records_of(choice: ShardingChoice) -> list[Record]:
-    """The simulated records of the choice and of each contender, with intervals."""
-    machine = choice.search.best.costs.machine
-    return [
-        Record(
-            **keys_of(order_of(solution, choice.asked, machine.name, "uniform"), "simulated")
-            | {"case": name},
-            arbitration=machine.arbitration,
-            status="ok",
-            best_s=solution.time_s,
-            median_s=solution.time_s,
-            median_low_s=low_s,
-            median_high_s=high_s,
-            samples_s=[solution.time_s],
-            gflops=solution.chain.flops / solution.time_s / 1e9,
-            pool_bytes=solution.memory_bytes,
-            **solution.counters,
+    """The simulated records of the choice and of each contender, with intervals, and after each
+    those of its operations."""
+    machine, records = choice.search.best.costs.machine, []
+    for name, solution, low_s, high_s in choice.ranking:
+        keys = keys_of(order_of(solution, choice.asked, machine.name, "uniform"), "simulated")
+        of = keys | {"case": name, "arbitration": machine.arbitration, "status": "ok"}
+        records.append(
+            Record(
+                **of,
+                best_s=solution.time_s,
+                median_s=solution.time_s,
+                median_low_s=low_s,
+                median_high_s=high_s,
+                samples_s=[solution.time_s],
+                gflops=solution.chain.flops / solution.time_s / 1e9,
+                pool_bytes=solution.memory_bytes,
+                **solution.counters,
+            )
         )
-        for name, solution, low_s, high_s in choice.ranking
-    ]
+        for row in solution.operations:
+            if time_s := row.compute_s + row.exposed_s:
+                names = f"operation={row.operation};pass={row.direction};kind={row.kind}"
+                own = {"algorithm": OPERATION, "options": names.replace(" = ", ": ")}
+                records.append(
+                    Record(
+                        **of | own,
+                        best_s=time_s,
+                        median_s=time_s,
+                        samples_s=[time_s],
+                        phase_gemm_s=row.compute_s,
+                        phase_collective_wait_s=row.exposed_s,
+                        effective_communication_s=row.exposed_s + row.hidden_s,
+                        collective_bytes=row.received_bytes,
+                    )
+                )
+    return records

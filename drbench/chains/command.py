@@ -27,7 +27,8 @@ from drbench.launch.commands.options import (
 @command(
     "chain",
     needs=dict.fromkeys(("-o", "--iters", "--budget"), "--run")
-    | dict.fromkeys(("--micro-batches", "--recompute"), "--backward"),
+    | dict.fromkeys(("--micro-batches", "--recompute", "--zero", "--gradients"), "--backward")
+    | {"--context": "--decode"},
 )
 @option(
     "--preset",
@@ -46,6 +47,35 @@ from drbench.launch.commands.options import (
     group="Problem",
     help="Rows of X: tokens of all sequences. [default: one sequence of the model, or as in the "
     "file]",
+)
+@option(
+    "--sequence",
+    type=SIZE,
+    metavar="SIZE",
+    group="Problem",
+    help="Tokens of a sequence. [default: those of the model, at most 8Ki]",
+)
+@option(
+    "--decode",
+    is_flag=True,
+    group="Problem",
+    help="One new token of each sequence: -m counts sequences.",
+)
+@option(
+    "--context",
+    type=SIZE,
+    default=4096,
+    metavar="SIZE",
+    group="Problem",
+    help="With --decode: tokens of each sequence in the cache of keys and values.",
+)
+@option(
+    "--attention",
+    type=click.Choice(["fused", "unfused"]),
+    default="fused",
+    group="Problem",
+    help="Whether a fused kernel computes attention where the machine model has one, or scores are "
+    "written to memory.",
 )
 @option(
     "--backward",
@@ -77,6 +107,14 @@ from drbench.launch.commands.options import (
     "dimension of --mesh, as R,S(1) or P(None,'tp'). Repeatable.",
 )
 @option(
+    "--programs",
+    type=click.Choice(["nccl", "torch", "te", "all"]),
+    default="all",
+    group="Layout",
+    help="What the framework has: collectives alone (nccl), also asynchronous tensor parallelism "
+    "as PyTorch (torch) and Transformer Engine (te) have it, or all programs of drbench.",
+)
+@option(
     "--memory",
     type=BYTES,
     metavar="BYTES",
@@ -101,9 +139,30 @@ from drbench.launch.commands.options import (
 )
 @option(
     "--recompute",
-    is_flag=True,
+    is_flag=False,
+    flag_value="full",
+    default="none",
+    type=click.Choice(["none", "attention", "selective", "full"]),
     group="Training",
-    help="Keep only the input of each layer, and run the forward pass again in the backward pass.",
+    help="What the backward pass computes again: the scores of unfused attention, every second "
+    "GEMM and all functions (selective), or all but the input of each layer (full).",
+)
+@option(
+    "--zero",
+    type=click.IntRange(0, 2),
+    default=0,
+    metavar="STAGE",
+    group="Training",
+    help="Ranks with copies of a weight share its optimizer state (1), and its gradient (2). "
+    "FSDP is stage 3.",
+)
+@option(
+    "--gradients",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    default=None,
+    group="Training",
+    help="Element type in which gradients of weights are stored and reduced. [default: that of the "
+    "weights]",
 )
 @option(
     "--effort",
@@ -138,12 +197,13 @@ from drbench.launch.commands.options import (
 @json_option()
 @verbose_option(help="Print the layouts and programs of every operation of the best.")
 def chain_command(
-    name, tokens, backward, dtype, machine, ranks, mesh, fix, memory, layers, micro_batches,
-    recompute, effort_s, run, iters, budget, transport, csv_path, placements,
+    name, tokens, sequence, decode, context, attention, backward, dtype, machine, ranks, mesh,
+    fix, programs, memory, layers, micro_batches, recompute, zero, gradients, effort_s, run, iters,
+    budget, transport, csv_path, placements,
     as_json, verbose, **values,
 ):  # fmt: skip
     """Choose the sharding of a transformer layer, or of another chain of multiplications, and
-    compare it with Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP and TP × DP.
+    compare it with Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP, TP × DP and others.
 
     \b
       drbench chain --preset llama3-70b:mlp --machine h100x8
@@ -154,9 +214,8 @@ def chain_command(
     operations of the best chain until no other can be faster. If the effort is exhausted first,
     the first line has the optimality gap: how much faster an optimum could at most be.
     """
-    from drbench.chains.answer import answer, read_request, records_of
-    from drbench.chains.model.costs import Training
-    from drbench.chains.model.programs import EVERYTHING, LIBRARY
+    from drbench.chains.answer import answer, read_request, read_training, records_of
+    from drbench.chains.model.programs import LIBRARY, PROGRAMS
     from drbench.chains.order import fill_of, order_of, run_order
     from drbench.launch.host.files import add_records, check_csv
 
@@ -174,8 +233,14 @@ def chain_command(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate."
         )
+    if decode and (backward or run):
+        raise UsageError(
+            "--decode is predicted, and has no backward pass. Leave out "
+            f"{'--backward' if backward else '--run'}."
+        )
+    length = sequence, context if decode else None
     asked, model, where, dtype = read_request(
-        name, machine, ranks, mesh, tokens, backward, dtype, run
+        name, machine, ranks, mesh, tokens, backward, dtype, run, *length
     )
     chain = asked.chain()
     if run and any(matmul.experts[0] for matmul in chain.multiplications):
@@ -191,9 +256,9 @@ def chain_command(
         where,
         dtype,
         transport,
-        Training(layers, micro_batches, recompute),
+        read_training(layers, micro_batches, recompute, zero, gradients, attention),
         fix,
-        LIBRARY if run else EVERYTHING,
+        LIBRARY if run else PROGRAMS[programs],
         memory,
         effort_s,
         progress,

@@ -25,7 +25,7 @@ def show_choice(choice, out: Screen, measured: Record | None = None, verbose: bo
     search, best = choice.search, choice.search.best
     for line in headlines(choice):
         out.line(line)
-    columns = "!sharding|!mesh|>!time|>!memory a rank|>of the best|>TFLOP/s a rank"
+    columns = "!sharding|!mesh|>!time|>!memory a rank|>of the best|>MFU"
     out.print(table(columns, [_cells(row, choice) for row in choice.shown]))
     if choice.within:
         out.line("= tied with the best: within the interval of its time")
@@ -37,6 +37,14 @@ def show_choice(choice, out: Screen, measured: Record | None = None, verbose: bo
         memory = (f"{what} {bytes_text(count)}" for what, count in best.memory.items() if count)
         out.line(f"Memory of the best: {', '.join(memory)}.")
         out.print(table("operation|~!layouts|~!how", operation_rows(best)))
+        times = "operation|!kind|>!compute|>!exposed|>!hidden|>received"
+        out.print(table(times, time_rows(best)))
+        parts = ", ".join(f"{what} {time_text(time_s)}" for what, time_s in best.parts.items())
+        out.line(f"Time of the best: {parts}. Communication is that which nothing hides.")
+        out.line(
+            f"MFU {100 * best.mfu:.1f} %, hardware FLOPs {100 * best.hfu:.1f} % of the peak: with "
+            "what is computed again, and without the masked half of fused attention."
+        )
         out.print(table("matrix|~!drbench|~!PyTorch|~!JAX", layout_rows(best)))
         (bounded, simulated), chain = search.counts, best.chain
         ended = "it was interrupted" if search.interrupted else "the effort was exhausted"
@@ -57,15 +65,13 @@ def headlines(choice) -> list[str]:
     time = between(best.time_s, row.low_s, row.high_s)
     if layers > 1:
         time += f" a layer, {time_text(layers * best.time_s)} for {layers}"
-    rate = best.chain.flops / best.time_s / best.mesh.ranks
-    share = 100 * rate / best.costs.machine.compute.peak_flops
     doubt = f"optimality gap at most {100 * choice.search.gap:.0f} % (--effort searches longer)"
     ties = [row for row in others if row.name in choice.within and row.name != best.name]
     word = "Best found" if not choice.decided else "Tied for fastest" if ties else "Fastest"
     ends = [doubt] * (not choice.decided)
     ends += [f"tied with {', '.join(row.name for row in ties)}"] * bool(ties)
     lines = [
-        f"{word}: {name} on {best.mesh}, {time} predicted, {share:.0f} % of peak"
+        f"{word}: {name} on {best.mesh}, {time} predicted, MFU {100 * best.mfu:.0f} %"
         f"{''.join(f'; {end}' for end in ends)}."
     ]
     saved = {
@@ -88,15 +94,18 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.0f} %"
 
 
-def refusals(refused: dict[str, str]) -> dict[str, str]:
+def refusals(refused: dict) -> dict[str, str]:
     """The names of schemes that are not possible for one reason -> the reason.
 
     Examples
     --------
-    >>> refusals({"FSDP": "too few rows", "HSDP": "too few rows", "TP": "8 heads"})
-    {'FSDP, HSDP': 'too few rows', 'TP': '8 heads'}
+    >>> from drbench.chains.model.published import Refusal
+    >>> reasons = {"FSDP": "few rows", "HSDP": "few rows", "TP": "8 heads"}
+    >>> refusals({name: Refusal(0, why) for name, why in reasons.items()})
+    {'FSDP, HSDP': 'few rows', 'TP': '8 heads'}
     """
-    return {", ".join(names): why for why, names in grouped(refused, refused.get).items()}
+    by_reason = grouped(refused, lambda name: refused[name].why)
+    return {", ".join(names): why for why, names in by_reason.items()}
 
 
 def measured_text(chosen, measured: Record) -> str:
@@ -131,7 +140,6 @@ def measured_text(chosen, measured: Record) -> str:
 
 def _cells(row, choice) -> tuple[str, ...]:
     solution, best = row.solution, choice.search.best
-    flops = solution.chain.flops / solution.time_s / solution.mesh.ranks
     tied = choice.within and (row.name in (*choice.within, best.name))
     return (
         "found here" if row.name == "chosen" else row.name,
@@ -139,7 +147,7 @@ def _cells(row, choice) -> tuple[str, ...]:
         marked(between(solution.time_s, row.low_s, row.high_s), "=" if tied else ""),
         bytes_text(solution.memory_bytes),
         f"{solution.time_s / best.time_s:.3f}",
-        number(flops / 1e12, 4),
+        f"{100 * solution.mfu:.0f} %",
     )
 
 
@@ -151,6 +159,20 @@ def operation_rows(solution: Solution) -> list[tuple[str, str, str]]:
         how = solution.describe(operation) if isinstance(operation, Matmul) else "own tiles"
         rows.append((str(operation), f"{taken} → {layout_text(solution, operation.c)}", how))
     return rows
+
+
+def time_rows(solution: Solution) -> list[tuple[str, ...]]:
+    """(operation, kind, times of computing, exposed and hidden communication, bytes received)."""
+    time = lambda time_s: time_text(time_s) if time_s > 0 else ""
+    return [
+        (
+            row.operation if row.kind != "waits" else f"{row.direction} pass {row.operation}",
+            row.kind,
+            *map(time, (row.compute_s, row.exposed_s, row.hidden_s)),
+            bytes_text(row.received_bytes) if row.received_bytes else "",
+        )
+        for row in solution.operations
+    ]
 
 
 def layout_text(solution: Solution, name: str) -> str:

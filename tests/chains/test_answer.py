@@ -1,4 +1,4 @@
-"""``drbench.chains.choose_sharding`` answers as ``drbench chain`` does, and refuses what that
+"""``drbench.chain`` answers as ``drbench chain`` does, and refuses what that
 refuses."""
 
 import doctest
@@ -9,7 +9,7 @@ import sys
 import pytest
 from starting import ROOT
 
-from drbench.chains import choose_sharding
+import drbench
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.launch.commands.cli import main
 
@@ -24,7 +24,7 @@ def test_a_choice_is_that_of_the_command(capsys):
     words = "--mesh dp=2,tp=2 -m 4Ki --backward --layers 2 --micro-batches 3 --recompute"
     words += " --dtype float16 --memory 40GiB --transport auto --effort 0 --fix X=row"
     command = ["chain", "--preset", MLP, *"--machine h100x8".split(), *words.split()]
-    choice = choose_sharding(
+    choice = drbench.chain(
         MLP,
         "h100x8",
         mesh="dp=2,tp=2",
@@ -32,7 +32,7 @@ def test_a_choice_is_that_of_the_command(capsys):
         backward=True,
         layers=2,
         micro_batches=3,
-        recompute=True,
+        recompute="full",
         dtype="float16",
         memory=40 << 30,
         effort=0,
@@ -53,7 +53,7 @@ def test_a_choice_is_that_of_the_command(capsys):
 
 
 @pytest.mark.parametrize(
-    "chain, words, error, why",
+    "preset, words, error, why",
     [
         ("llama3-8b:mlpp", {}, UsageError, "no preset and no file"),
         (MLP, {"machine": "h100"}, UsageError, "Did you mean h100x8"),
@@ -62,14 +62,14 @@ def test_a_choice_is_that_of_the_command(capsys):
         (MLP, {"fix": ["W9=row"]}, UsageError, "names no matrix"),
         (MLP, {"dtype": "int8"}, UnsupportedError, "are predicted in float32"),
         (MLP, {"layers": 0}, UsageError, "at least 1"),
-        (MLP, {"recompute": True}, UsageError, "belong to backward=True"),
+        (MLP, {"recompute": "full"}, UsageError, "belong to backward=True"),
         (MLP, {"micro_batches": 2}, UsageError, "belong to backward=True"),
         (MLP, {"memory": 1 << 20}, OutOfMemory, "fits"),
     ],
 )
-def test_what_the_command_refuses_is_refused(chain, words, error, why):
+def test_what_the_command_refuses_is_refused(preset, words, error, why):
     with pytest.raises(error, match=why):
-        choose_sharding(chain, **{"machine": "h100x8", "effort": 0} | words)
+        drbench.chain(preset, **{"machine": "h100x8", "effort": 0} | words)
 
 
 def test_the_example_of_the_page_prints_what_it_shows():

@@ -69,8 +69,8 @@ def test_no_random_layouts_beat_the_choice_nor_its_bound(chain, name, mesh, prog
 def test_the_choice_is_never_slower_than_published_layouts():
     tried = [costs_of("h100x8", str(mesh)) for mesh in meshes(4, 8)]
     found = choose(BACK, tried, effort_s=2)
-    assert {each.name for each in found.contenders} | {*found.refused} == {*CONTENDERS}
-    assert {each.name for each in found.contenders} == {*CONTENDERS} and not found.refused
+    assert {each.name for each in found.contenders} == {*CONTENDERS} - {"EP × FSDP"}
+    assert not found.refused
     times = [each.time_s for each in found.contenders]
     assert times == sorted(times) and found.best.time_s <= times[0]
     for each in found.contenders:  # on its best mesh, in its own layouts
@@ -144,7 +144,7 @@ def test_a_spent_effort_leaves_published_layouts_and_a_wider_gap():
     none = choose(BACK, [costs_of("dgxh100", "dp=2,tp=4", EVERYTHING)], effort_s=0)
     spent_s = time.process_time() - began
     assert spent_s < 5 and not none.finished
-    assert {each.name for each in none.contenders} == {*CONTENDERS}
+    assert {each.name for each in none.contenders} == {*CONTENDERS} - {"EP × FSDP"}
     assert none.best.time_s <= none.contenders[0].time_s and 0 < none.gap < 1
     assert none.gap == pytest.approx(1 - none.least_s / none.best.time_s)
     began = time.process_time()
@@ -206,8 +206,8 @@ def test_layouts_that_fit_are_chosen_and_others_are_named_with_what_they_need():
         assert tight.best.time_s >= free.best.time_s * (1 - 1e-9)
         for name, nbytes in need.items():
             if nbytes > limit:
-                assert f"{nbytes / 2**30:.4g} GiB" in tight.refused[name]
-                assert tight.refused[name].endswith(f" {limit / 2**30:.4g}")
+                assert f"{nbytes / 2**30:.4g} GiB" in tight.refused[name].why
+                assert tight.refused[name].why.endswith(f" {limit / 2**30:.4g}")
     assert last >= tight.best.memory_bytes
     with pytest.raises(OutOfMemory, match="--layers.*--recompute") as error:
         choose(BACK, [costs_of("h100x8", "tp=4", layers=80)], limit=1 << 20)
@@ -232,7 +232,7 @@ def test_an_impossible_contender_is_named_with_its_requirement():
     chain = preset("llama3-8b:attention", 8192)
     refused = choose(chain, [costs_of("dgxh100", "tp=16")], effort_s=0).refused
     needs = {"FSDP": "sequences of", "Megatron TP": "key/value heads", "TP × DP": "dp=2,tp=4"}
-    assert all(text in refused[name] for name, text in needs.items())
+    assert all(text in refused[name].why for name, text in needs.items())
 
 
 @pytest.mark.thorough

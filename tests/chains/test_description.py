@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from chains_by_numpy import by_numpy
 from layer_chains import layers
+from whole_models import count_parameters, of_layer
 
 from drbench.algorithms.overlap.experts import ExpertProblem
 from drbench.chains.model.description import LocalMap, read
-from drbench.chains.model.transformers import parts, preset, presets
+from drbench.chains.model.transformers import model_sizes, parts, preset, presets, text_of
 from drbench.chains.order import Asked
 from drbench.errors import UsageError
 
@@ -41,6 +42,11 @@ def given_of(chain, rng):
         "X = input(4, 3)\nV = weight(3, 3)\nA = X @ V\nW = weight(3, 3)\nB = X @ W\nC = A + B\n"
         "U = weight(3, 3)\nD = X @ U\nE = C + D\nS = E + X",  # X is used four times
         "X = input(3, 3)\nY = X @ X\nS = Y + Y",
+        # latent attention: X is used by queries, and by keys and values
+        "X = input(4, 6)\nWq = weight(6, 6)\nQ = X @ Wq\nWkva = weight(6, 5)\nL = X @ Wkva\n"
+        "C = columns(L, first=4)\nWkvb = weight(4, 8)\nKV = C @ Wkvb\n"
+        "O = latent_attention(Q, KV, heads=2, head_dim=2, rotary=1, sequence=2)\n"
+        "Wo = weight(4, 6)\nY = O @ Wo",
     ],
 )
 def test_gradients_of_a_chain_are_those_of_finite_differences(text):
@@ -80,7 +86,7 @@ def test_layers_of_experts_have_the_shapes_and_the_work_of_their_algorithms(topk
     assert chain.variable("S") == "X" and chain.variable("dX") == "X"
 
 
-def text_of(chain):
+def text_from(chain):
     """A chain in lines, made from what it holds."""
     made = {each.c: each for each in chain.operations}
     for name, matrix in chain.matrices.items():
@@ -88,14 +94,15 @@ def text_of(chain):
         if each is None:
             more = f", experts={matrix.count}" if matrix.count > 1 else ""
             yield f"{name} = {matrix.kind}({matrix.rows}, {matrix.cols}{more})"
-        elif isinstance(each, LocalMap) and each.function.name == "attention":
+        elif isinstance(each, LocalMap) and each.function.heads:
             of = each.function
-            unit = made[name].function.gives
-            kv_heads = matrix.cols // unit
-            yield (
-                f"{name} = attention({each.takes[0]}, heads={kv_heads * of.heads}, "
-                f"kv_heads={kv_heads}, sequence={of.rows}, head_dim={of.head_dim})"
-            )
+            units = matrix.cols // of.gives
+            sizes = f"heads={units * of.heads}, sequence={of.rows}, head_dim={of.head_dim}"
+            sizes += f", rotary={of.rotary}" if of.rotary else f", kv_heads={units}"
+            sizes += f", window={of.window}" if of.window else ""
+            yield f"{name} = {of.name}({', '.join(each.takes)}, {sizes})"
+        elif isinstance(each, LocalMap) and each.function.name == "columns":
+            yield f"{name} = columns({each.takes[0]}, first={matrix.cols})"
         elif isinstance(each, LocalMap):
             own = f"{each.function.name}({each.takes[0]})"
             yield f"{name} = {' + '.join(each.takes) if len(each.takes) > 1 else own}"
@@ -109,7 +116,7 @@ def text_of(chain):
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_text_of_a_preset_is_read_as_the_preset(name, backward, tmp_path):
     path = tmp_path / "layer.txt"
-    path.write_text("\n".join(text_of(preset(name))))
+    path.write_text("\n".join(text_from(preset(name))))
     found, wanted = preset(str(path), backward=backward), preset(name, backward=backward)
     assert (found.matrices, found.operations) == (wanted.matrices, wanted.operations)
     assert found.variables == wanted.variables and found.name == str(path)
@@ -148,6 +155,29 @@ START = "X = input(8, 4)\nW = weight(4, 6)\nE = weight(4, 6, experts=3)\n"
         (START + "Y.a = X @ W", "is not understood"),
         (START + "Y = attention(X, heads=2)", "is not understood"),
         (START + "Y = X @ (W", "is not understood"),
+        (START + "Y = columns(X, first=5)", "no 5 first columns of 4"),
+        (START + "Y = columns(E, first=3)", "columns takes .* got .*count=3"),
+        (START + "Y = attention(X, heads=2, kv_heads=1, head_dim=1)", "is not understood"),
+        (
+            START + "Y = attention(X, heads=2, kv_heads=1, head_dim=1, sequence=8, context=8)",
+            "is not understood",
+        ),
+        (
+            START + "Y = attention(X, heads=2, kv_heads=1, head_dim=1, sequence=8, rotary=1)",
+            "is not understood",
+        ),
+        (
+            START + "Y = attention(X, heads=4, kv_heads=2, head_dim=1, sequence=8)",
+            "4 heads of 1 columns, but X 2",
+        ),
+        (
+            START + "Y = latent_attention(X, X, heads=2, head_dim=2, rotary=3, sequence=8)",
+            "rotary must be at most head_dim",
+        ),
+        (
+            START + "Y = latent_attention(X, X, heads=1, head_dim=2, rotary=1, sequence=8)",
+            "latent_attention takes 3 columns, 4 columns a unit",
+        ),
         (START + "Y = attention(X, heads=3, kv_heads=2, head_dim=1, sequence=8)", "cannot share"),
         (
             START + "Y = attention(X, heads=2, kv_heads=1, head_dim=1, sequence=3)",
@@ -253,7 +283,7 @@ COMMAND_R = LLAMA | {
     "intermediate_size": 22528,
     "num_key_value_heads": 64,
     "num_hidden_layers": 40,
-    "vocab_size": 128000,  # tied: once
+    "vocab_size": 256000,
 }
 STARCODER2 = COMMAND_R | {
     "model_type": "starcoder2",
@@ -270,52 +300,349 @@ GRANITE_MOE = LLAMA | {
     "num_attention_heads": 24,
     "num_local_experts": 40,
     "num_experts_per_tok": 8,
-    "vocab_size": 24578,
+    "tie_word_embeddings": True,
+    "vocab_size": 49155,
 }
-MOE = ("attention", "experts", "shared-expert")
-DENSE, LATENT = ("block",), ("query", "key-value", "output")
+#: Of Gemma 3 the language model in a config of several; its tokens of images are not here.
+GEMMA3 = {
+    "model_type": "gemma3",
+    "mm_tokens_per_image": 256,
+    "vision_config": {"hidden_size": 1152, "intermediate_size": 4304},
+    "text_config": {
+        "model_type": "gemma3_text",
+        "head_dim": 128,
+        "hidden_size": 5376,
+        "intermediate_size": 21504,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 62,
+        "num_key_value_heads": 16,
+        "query_pre_attn_scalar": 168,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+        "vocab_size": 262208,
+    },
+}
+GEMMA2 = {
+    "model_type": "gemma2",
+    "attn_logit_softcapping": 50.0,
+    "cache_implementation": "hybrid",
+    "head_dim": 256,
+    "hidden_act": "gelu_pytorch_tanh",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size": 3584,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 8192,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 42,
+    "num_key_value_heads": 8,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "sliding_window_size": 4096,
+    "vocab_size": 256000,
+}
+GPT_OSS = {
+    "model_type": "gpt_oss",
+    "experts_per_token": 4,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "hidden_size": 2880,
+    "initial_context_length": 4096,
+    "intermediate_size": 2880,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "sliding_window": 128,
+    "swiglu_limit": 7.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 201088,
+}
+COHERE2 = COMMAND_R | {
+    "model_type": "cohere2",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "layer_switch": 4,
+    "order_of_interleaved_layers": "local_attn_first",
+    "sliding_window": 4096,
+    "use_gated_activation": True,
+    "use_parallel_block": True,
+    "vocab_size": 256000,
+}
+GLM4 = DEEPSEEK | {
+    "model_type": "glm4_moe",
+    "hidden_size": 5120,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 12288,
+    "n_routed_experts": 160,
+    "moe_intermediate_size": 1536,
+    "num_hidden_layers": 92,
+    "vocab_size": 151552,
+    **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "v_head_dim")),
+    **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim")),
+}
+MISTRAL = LLAMA | {"model_type": "mistral", "sliding_window": 4096, "vocab_size": 32000}
+PHI3 = {
+    "model_type": "phi3",
+    "hidden_act": "silu",
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 4096,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 32,
+    "sliding_window": 2047,
+    "vocab_size": 32064,
+}
+#: Config -> parts beside attention and block, layers, and parameters in billions.
+MODEL_CONFIGS = {
+    "llama": (LLAMA, ("mlp",), {"block": 32}, 8.03),
+    "mistral": (MISTRAL, ("mlp",), {"block": 32}, 7.24),
+    "mixtral": (MIXTRAL, ("experts",), {"block": 32}, 46.7),
+    "qwen3-moe": (QWEN3, ("experts",), {"block": 48}, 30.5),
+    "qwen2-moe": (QWEN2, ("experts", "shared-expert"), {"block": 28}, 57.4),
+    "ling": (LING, ("experts", "shared-expert"), {"block": 28}, 16.8),
+    "command-r": (COMMAND_R, ("mlp",), {"block": 40}, 35.0),
+    "cohere2": (COHERE2, ("mlp",), {"block": 8, "block-window": 24}, 8.03),
+    "starcoder2": (STARCODER2, ("mlp",), {"block": 40}, 16.0),
+    "granite": (GRANITE_MOE, ("experts",), {"block": 32}, 3.3),
+    "granite-shared": (
+        GRANITE_MOE | {"shared_intermediate_size": 1024},
+        ("experts", "shared-expert"),
+        {"block": 32},
+        3.45,
+    ),
+    "phi3": (PHI3, ("mlp",), {"block": 32}, 3.82),
+    "gemma2": (GEMMA2, ("mlp",), {"block": 21, "block-window": 21}, 9.24),
+    "gemma3": (GEMMA3, ("mlp",), {"block": 10, "block-window": 52}, 27.0),
+    "gpt-oss": (GPT_OSS, ("experts",), {"block": 12, "block-window": 12}, 20.9),
+    "glm4-moe": (
+        GLM4,
+        ("mlp", "experts", "shared-expert"),
+        {"block": 89, "dense-block": 3},
+        353,
+    ),
+    "deepseek-v3": (
+        DEEPSEEK,
+        ("mlp", "experts", "shared-expert"),
+        {"block": 58, "dense-block": 3},
+        671,
+    ),
+    "deepseek-v2-lite": (
+        LITE,
+        ("mlp", "experts", "shared-expert"),
+        {"block": 26, "dense-block": 1},
+        15.7,
+    ),
+}
+
+
+@pytest.mark.parametrize("model", MODEL_CONFIGS)
+def test_parts_of_a_config_have_the_published_number_of_parameters(model, tmp_path):
+    config, others, layers, billions = MODEL_CONFIGS[model]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    sizes = model_sizes(f"{path}:block")
+    assert sizes.layers == layers
+    assert count_parameters(path) == pytest.approx(billions * 1e9, rel=0.01)
+    suffixes = {part.removeprefix("dense-").removeprefix("block") for part in layers}
+    assert set(parts("mine", config)[0]) == {
+        *others,
+        *layers,
+        *(f"attention{suffix}" for suffix in suffixes),
+    }
+    for part in parts("mine", config)[0]:
+        chain = preset(f"{path}:{part}", backward=True)
+        assert chain.matrices["X"].rows == (4096 if model == "phi3" else 8192)
+        assert preset(f"{path}:{part}", 64).matrices["X"].rows == 64
+
+
+def test_the_layers_of_a_block_add_up(tmp_path):
+    """Attention, then experts and the shared expert beside each other, both on its result."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(DEEPSEEK))
+    assert of_layer(f"{path}:block") == sum(
+        of_layer(f"{path}:{part}") for part in ("attention", "experts", "shared-expert")
+    )
+    assert of_layer(f"{path}:dense-block") == sum(
+        of_layer(f"{path}:{part}") for part in ("attention", "mlp")
+    )
+    chain = preset(f"{path}:block")
+    *_, first, second, third, fourth, both, last = map(str, chain.operations)
+    assert (first, third, fourth) == (
+        "Y2 = H1·W2 (256 experts, 8 a token)",
+        "H3 = swiglu(Y3)",
+        "Y4 = H3·W4",
+    )
+    assert (second, both, last) == ("Y3 = Z·W3", "M = add(Y2, Y4)", "S = add(Z, M)")
+
+
+WINDOWED = LLAMA | {"sliding_window": 1000, "num_hidden_layers": 8}
+EIGHT, QWEN = ["full_attention"] * 8, {"model_type": "qwen2"}
 
 
 @pytest.mark.parametrize(
-    "config, every, sparse, billions",
+    "change, layers",
     [
-        (LLAMA, DENSE, (), 8.03),
-        (MIXTRAL, DENSE, (), 46.7),
-        (QWEN3, DENSE, (), 30.5),
-        (QWEN2, MOE, (), 57.4),
-        (LING, MOE, (), 16.8),
-        (COMMAND_R, DENSE, (), 35.0),
-        (STARCODER2, DENSE, (), 16.0),
-        (GRANITE_MOE, DENSE, (), 3.3),
-        (GRANITE_MOE | {"shared_intermediate_size": 1024}, MOE, (), 3.45),
-        (DEEPSEEK, LATENT, ("experts", "shared-expert"), 671),
-        (LITE, LATENT, ("experts", "shared-expert"), 15.7),
+        ({}, {"block": 8}),
+        ({"model_type": "gemma2", "hidden_act": "gelu"}, {"block": 4, "block-window": 4}),
+        ({"model_type": "gemma3_text", "hidden_act": "gelu"}, {"block": 1, "block-window": 7}),
+        ({"sliding_window_pattern": 4}, {"block": 2, "block-window": 6}),
+        ({"_sliding_window_pattern": 3}, {"block": 2, "block-window": 6}),
+        ({"use_sliding_window": True, "max_window_layers": 3}, {"block": 3, "block-window": 5}),
+        (QWEN | {"use_sliding_window": True, "max_window_layers": 8}, {"block": 8}),
+        ({"layer_types": ["sliding_attention", *EIGHT[1:]]}, {"block": 7, "block-window": 1}),
+        (  # layers are counted from 1, and the first three have no experts
+            MIXTRAL
+            | {"sliding_window_pattern": 4, "num_hidden_layers": 8, "sliding_window": 1000}
+            | {"first_k_dense_replace": 3},
+            {"block": 2, "block-window": 3, "dense-block-window": 3},
+        ),
     ],
 )
-def test_parts_of_a_config_have_the_published_number_of_parameters(
-    config, every, sparse, billions, tmp_path
-):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config))
-    parameters = lambda part: sum(
-        each.rows * each.cols * each.count
-        for each in preset(f"{path}:{part}").matrices.values()
-        if each.kind == "weight"
+def test_layers_have_windows_as_the_config_says(change, layers):
+    texts, sizes = parts("mine", WINDOWED | change)
+    assert sizes.layers == layers
+    for part in layers:
+        has = "window=1000" in texts[part]
+        assert has == ("-window" in part or len(layers) == 1 and "max_window_layers" not in change)
+    windowed = "attention-window" if len(layers) > 1 else "attention"
+    full = read(texts["attention"], "full").operations[1].function
+    assert full.window == (0 if len(layers) > 1 or "use_sliding_window" in change else 1000)
+    assert windowed in texts
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        QWEN,
+        {"use_sliding_window": False},
+        {"sliding_window": None},
+        {"layer_types": EIGHT},
+        {"layer_types": ["sliding_attention"] * 8, "sliding_window": None},
+    ],
+)
+def test_a_window_that_is_not_used_changes_nothing(change):
+    plain = LLAMA | {"num_hidden_layers": 8}
+    assert parts("mine", WINDOWED | change) == parts("mine", plain)
+
+
+def test_a_config_without_layers_has_no_sizes_but_a_part_of_each_kind(tmp_path):
+    config = GLM4 | {"num_hidden_layers": None, "sliding_window": 9, "sliding_window_pattern": 2}
+    texts, sizes = parts("mine", config)
+    blocks = {part for part in texts if "block" in part}
+    assert sizes is None
+    assert blocks == {"block", "block-window", "dense-block", "dense-block-window"}
+    assert parts("mine", LLAMA | {"vocab_size": None})[1] is None
+    path = tmp_path / "layer.txt"
+    path.write_text("X = input(8, 4)\nW = weight(4, 4)\nY = X @ W")
+    assert model_sizes(str(path)) is None
+    assert model_sizes("llama3-70b:block") == ({"block": 80}, 8192, 128256, False)
+
+
+@pytest.mark.parametrize(
+    "config, tied",
+    [
+        (LLAMA, False),
+        (GEMMA2, True),
+        (COHERE2, True),
+        (GEMMA2 | {"tie_word_embeddings": False}, False),
+        (LLAMA | {"tie_word_embeddings": True}, True),
+        ({"text_config": LLAMA, "tie_word_embeddings": True}, True),
+        ({"thinker_config": {"text_config": LLAMA | {"tie_word_embeddings": True}}}, True),
+    ],
+)
+def test_embeddings_are_tied_as_the_config_or_its_type_says(config, tied):
+    assert parts("mine", config)[1].tied is tied
+
+
+def test_latent_attention_has_a_query_of_low_rank_or_of_full(tmp_path):
+    texts = [parts("mine", config, 16)[0]["attention"] for config in (DEEPSEEK, LITE)]
+    chains = [read(text, "mine") for text in texts]
+    shape = lambda chain: {each.name: each.shape for each in chain.matrices.values()}
+    assert shape(chains[0]) == {
+        "X": (16, 7168),
+        "Wqa": (7168, 1536),
+        "A": (16, 1536),
+        "Wqb": (1536, 128 * 192),
+        "Q": (16, 128 * 192),
+        "Wkva": (7168, 512 + 64),
+        "L": (16, 576),
+        "C": (16, 512),
+        "Wkvb": (512, 128 * 256),
+        "KV": (16, 128 * 256),
+        "O": (16, 128 * 128),
+        "Wo": (128 * 128, 7168),
+        "Y": (16, 7168),
+    }
+    assert shape(chains[1])["Wq"] == (2048, 16 * 192)
+    of = chains[0].operations[-2].function
+    assert (of.rows, of.rotary, of.head_dim) == (16, 64, 128)
+
+
+@pytest.mark.parametrize(
+    "name", ["llama3-70b:block", "deepseek-v3:block", "gpt-oss-120b:block-window"]
+)
+def test_sequences_and_caches_replace_those_of_a_preset(name):
+    of = lambda chain: next(x.function for x in chain.operations if "attention" in str(x))
+    long, cached = preset(name, sequence=300), preset(name, context=9000)
+    assert long.matrices["X"].rows == 300 and of(long).rows == 300 and of(long).context == 0
+    assert cached.matrices["X"].rows == 1 and of(cached).rows == 1 and of(cached).context == 9000
+    assert preset(name, 64, context=9000).matrices["X"].rows == 64
+    assert preset(name, 600, 300).matrices["X"].rows == 600
+    assert of(cached).window == of(long).window == of(preset(name)).window
+    with pytest.raises(UsageError, match="whole sequences of 300 rows"):
+        preset(name, 200, 300)
+
+
+def test_sequences_and_caches_replace_those_of_a_file(tmp_path):
+    path = tmp_path / "layer.txt"
+    path.write_text(
+        "# attention(sequence=8)\nX = input(16, 4)\n"
+        "O = attention(X, heads=2, kv_heads=1, sequence = 4 * 2, head_dim=1)  # sequence=8\n"
+        "W = weight(2, 4)\nY = O @ W"
     )
-    dense = config["first_k_dense_replace"] if sparse else 0
-    total = 2 * config["vocab_size"] * config["hidden_size"]
-    total += config["num_hidden_layers"] * sum(map(parameters, every))
-    total += (config["num_hidden_layers"] - dense) * sum(map(parameters, sparse))
-    total += dense * parameters("mlp") if dense else 0
-    assert total == pytest.approx(billions * 1e9, rel=0.01)
-    chain = preset(f"{path}:{every[0]}", backward=True)
-    assert chain.matrices["X"].rows == 8192
-    assert preset(f"{path}:{every[0]}", 64).matrices["X"].rows == 64
+    of = lambda *sizes: (lambda c: (c.matrices["X"].rows, c.operations[0].function))(
+        preset(str(path), *sizes)
+    )
+    for sizes, expected in (
+        ((), (16, 8, 0)),
+        ((None, 4), (16, 4, 0)),
+        ((8, 4), (8, 4, 0)),
+        ((None, None, 50), (1, 1, 50)),
+        ((3, None, 50), (3, 1, 50)),
+    ):
+        rows, function = of(*sizes)
+        assert (rows, function.rows, function.context) == expected
+    assert text_of(str(path), context=5).startswith("# attention(sequence=8)\n")
+    assert text_of(str(path), context=5).count("# sequence=8\n") == 1
+    path.write_text(text_of(str(path), context=50))
+    assert of(None, None, 60)[1].context == 60 and of(None, None, None)[1].context == 50
+    for name in (str(path), "llama3-70b:mlp"):
+        path.write_text("X = input(8, 4)\nW = weight(4, 4)\nY = X @ W  # sequence=3")
+        with pytest.raises(UsageError, match="has no attention for sequence=4"):
+            preset(name, sequence=4)
+        with pytest.raises(UsageError, match="has no attention for context=4"):
+            preset(name, context=4)
 
 
 @pytest.mark.parametrize(
     "of, kind, act",
-    [("swiglu", "phi3", "silu"), ("gelu", "phi", "gelu_new"), ("relu", None, "relu")],
+    [
+        ("swiglu", "phi3", "silu"),
+        ("gelu", "phi", "gelu_new"),
+        ("relu", None, "relu"),
+        ("geglu", "gemma", "gelu"),
+        ("geglu", "gemma2", "gelu_pytorch_tanh"),
+    ],
 )
 def test_the_function_of_an_mlp_is_that_of_the_config(of, kind, act, tmp_path):
     path = tmp_path / "config.json"
@@ -329,7 +656,7 @@ def test_the_function_of_an_mlp_is_that_of_the_config(of, kind, act, tmp_path):
 HARMLESS = {
     "architectures": ["LlamaForCausalLM"],
     "rope_scaling": {"factor": 8.0},
-    "layer_types": ["sliding_attention", "full_attention"],
+    "layer_types": ["full_attention"] * 32,
     "num_hidden_layers": 32,
     "head_dim": 128,
     "decoder_sparse_step": 1,
@@ -337,11 +664,12 @@ HARMLESS = {
     "use_cache": True,
     "eos_token_id": [128001, 128009],
     "moe_layer_freq": 1,
-    "sliding_window": 4096,
+    "sliding_window": None,
+    "top_k": 50,
     "router_aux_loss_coef": 0.001,
     "quantization_config": {"fmt": "e4m3"},
     "num_nextn_predict_layers": 1,
-    "tie_word_embeddings": True,
+    "tie_word_embeddings": False,
     "experts_per_token": None,
 }
 
@@ -353,6 +681,10 @@ HARMLESS = {
         {"attn_layer_period": 8},  # Jamba
         {"layer_types": ["mamba", "full_attention"]},  # Bamba, Granite 4
         {"layer_types": [{}]},
+        {"layer_types": "full_attention"},
+        {"layer_types": 7},
+        {"layer_types": ["chunked_attention", "full_attention"]},  # Llama 4
+        {"attention_chunk_size": 8192},
         {"linear_num_value_heads": 32},  # Qwen3-Next
         {"attn_output_gate": True},
         {"parallel_attn_mlp_res": True},  # Arctic
@@ -381,14 +713,23 @@ def test_a_config_whose_shapes_are_not_known_is_refused_by_its_type_and_key(chan
     "change, part, message",
     [
         ({"hidden_size": None, "hidden_act": None}, "mlp", "has no hidden_size, hidden_act"),
-        ({"hidden_size": None, "text_config": LLAMA}, "mlp", "model is in text_config"),
+        ({"text_config": {"model_type": "gemma3_text"}}, "mlp", "has no hidden_size"),
+        ({"layer_types": ["full_attention"]}, "mlp", "length of layer_types .* got 32"),
+        ({"num_hidden_layers": 10**12}, "mlp", "below 10000, got 1000000000000"),
+        ({"sliding_window": "9"}, "mlp", "sliding_window must be an integer"),
+        ({"vocab_size": "9"}, "mlp", "vocab_size must be an integer"),
+        (
+            DEEPSEEK | {"v_head_dim": 64},
+            "mlp",
+            "qk_nope_head_dim and v_head_dim must be equal, got 128 and 64",
+        ),
+        ({"model_type": "gemma", "hidden_act": "tanh"}, "mlp", "hidden_act must .*type 'gemma'"),
         ({"num_experts": 2, "n_routed_experts": 4}, "mlp", "num_experts and n_routed_experts diff"),
         ({"num_attention_heads": "32"}, "mlp", "num_attention_heads must be .* got '32'"),
         ({"max_position_embeddings": 0}, "mlp", "max_position_embeddings must be .* got 0"),
         ({"num_local_experts": 8}, "block", "num_experts_per_tok .*must be"),
-        ({"kv_lora_rank": 512}, "query", "qk_nope_head_dim must be"),
+        ({"kv_lora_rank": 512}, "attention", "qk_nope_head_dim must be"),
         ({"hidden_act": "tanh"}, "mlp", "hidden_act must be silu .* got tanh"),
-        ({"model_type": "gemma2", "hidden_act": "gelu"}, "mlp", "hidden_act must .*type 'gemma2'"),
         ({"model_type": "grok-1", "hidden_act": "gelu"}, "mlp", "hidden_act must .*type 'grok-1'"),
         ({"num_key_value_heads": 5}, "block", "32 query heads cannot share 5 key/value heads"),
         (

@@ -12,6 +12,7 @@ from drbench.chains.answer import seen
 from drbench.chains.model.choose import choose
 from drbench.chains.model.costs import LayoutCosts, Training
 from drbench.chains.model.mesh import DeviceMesh
+from drbench.chains.model.programs import PROGRAMS
 from drbench.chains.model.transformers import preset
 from drbench.launch.cases.machine_models import find_machine
 
@@ -76,5 +77,6 @@ def test_fsdp_wins_for_many_tokens_and_tensor_parallelism_for_few():
     machine = seen(find_machine("h100x8"), "bfloat16", "auto")
     for tokens, fastest in ((8192, "Megatron TP"), (65536, "FSDP")):
         chain = preset("llama3-70b:mlp", tokens, backward=True)
-        costs = LayoutCosts(machine, DeviceMesh.read("tp=8"), "bfloat16", Training(2))
+        mesh = DeviceMesh.read("tp=8")
+        costs = LayoutCosts(machine, mesh, "bfloat16", Training(2), PROGRAMS["nccl"])
         assert choose(chain, [costs], effort_s=0).contenders[0].name == fastest

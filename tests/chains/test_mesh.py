@@ -77,7 +77,7 @@ def test_a_wrong_mesh_is_refused_in_one_line(text, message):
 
 @pytest.mark.parametrize("text", ["pp=2,dp=4", "cp=2"])
 def test_dimensions_of_absent_operations_are_unsupported(text):
-    with pytest.raises(UnsupportedError, match="Use data and tensor parallel dimensions"):
+    with pytest.raises(UnsupportedError, match="Use data, tensor and expert parallel dim"):
         DeviceMesh.read(text)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import inf
 from operator import attrgetter
+from typing import NamedTuple
 
 from drbench.clock import Clock
 from drbench.errors import OutOfMemory, UsageError
@@ -23,7 +24,7 @@ from .costs import LayoutCosts, Load, Use, Way, divided, why_not_aligned
 from .description import Chain, LocalMap, Matmul
 from .mesh import DeviceMesh, Layout
 from .programs import ChainProgram, ProgramTimes, RankGroup
-from .published import CONTENDERS, contender
+from .published import CONTENDERS, REFUSED_LAYOUT, Refusal, contender
 from .search import Label, search
 
 #: CPU seconds of one core that a search may take.
@@ -31,6 +32,40 @@ EFFORT_S = 25.0
 #: Times that differ by less than this share are equal.
 _EQUAL = 1e-3
 _time = attrgetter("time_s")
+
+
+#: Passes of a training step, and what a rank does in them.
+PASSES = "forward", "backward"
+KINDS = "GEMM", "experts", "attention", "element-wise", "communication"
+
+
+class OperationTime(NamedTuple):
+    """Seconds of an operation on the rank with most work.
+
+    Attributes
+    ----------
+    operation : str
+    direction : str
+        ``forward`` or ``backward``.
+    kind : str
+        ``GEMM``, ``experts``, ``attention`` or ``element-wise``; ``waits``: a pass that waits for
+        its links.
+    compute_s, exposed_s : float
+        Of computation, and of communication during which the rank does not compute; with what the
+        backward pass computes again.
+    hidden_s : float
+        Of communication that computation hides; of a wait negative: so much of it is not hidden.
+    received_bytes : int
+        From other ranks.
+    """
+
+    operation: str
+    direction: str
+    kind: str
+    compute_s: float
+    exposed_s: float
+    hidden_s: float
+    received_bytes: int = 0
 
 
 @dataclass
@@ -110,8 +145,80 @@ class Solution:
             else:
                 loads = (use.load(times[use.program]) for use in self.way(operation).uses)
                 load = reduce(Load.then, loads)
-            total = total.then(self.costs.label(self.chain, operation.c, load))
+            total = total.then(self.costs.label(self.chain, operation, load))
         return total.time_s
+
+    @property
+    def operations(self) -> list[OperationTime]:
+        """The time of each operation, and of waiting for links; all together :attr:`time_s`."""
+        rows, total = [], Label()
+        for operation in self.chain.operations:
+            again = 1 + self.costs.share_again(self.chain, operation)
+            compute_s = exposed_s = hidden_s = nbytes = 0.0
+            if isinstance(operation, Matmul):
+                kind = "experts" if operation.experts[1] else "GEMM"
+                load = Load()
+                for use in self.way(operation).uses:
+                    load = load.then(use.load(use.program.times))
+                    seconds, core_s, link_s = use.program.times
+                    if not use.matrix:
+                        compute_s = min(seconds, core_s)
+                        exposed_s += seconds - compute_s
+                        hidden_s += max(0.0, link_s - (seconds - compute_s))
+                    elif use.hidden:
+                        exposed_s, hidden_s = exposed_s + core_s, hidden_s + use.share * seconds
+                    else:
+                        exposed_s += use.share * seconds
+                    group, counters = use.program.group, use.program.simulated.counters
+                    nbytes += sum(counters.values()) / group.extent if group else 0
+            else:
+                of = operation.function
+                kind = "attention" if of.heads else "element-wise"
+                compute_s = self.costs.map_s(self.chain, operation, self.layout(operation.c))
+                load = Load(compute_s)
+            total = total.then(self.costs.label(self.chain, operation, load))
+            backward = self.chain.is_gradient(operation.c)
+            times = compute_s * again, exposed_s * again, hidden_s
+            row = OperationTime(str(operation), PASSES[backward], kind, *times, int(nbytes))
+            rows.append(row)
+        for x, name in enumerate(PASSES):
+            serial_s, *links_s = total.seconds[3 * x : 3 * x + 3]
+            if (wait_s := max(links_s) - serial_s) > 0:
+                rows.append(OperationTime("waits for links", name, "waits", 0.0, wait_s, -wait_s))
+        return rows
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilisation: FLOPs of multiplications and of all scores of attention, none
+        of them computed again, over what the peak of all ranks allows in this time (Chowdhery et
+        al., PaLM, 2022, appendix B)."""
+        peak = self.costs.machine.compute.peak_flops * self.mesh.ranks
+        return self.chain.model_flops / self.time_s / peak
+
+    @property
+    def hfu(self) -> float:
+        """The same with all FLOPs that run: those computed again, and half of fused causal
+        attention's scores."""
+        flops, costs = 0.0, self.costs
+        fused = costs.machine.prefill and not costs.training.unfused
+        for operation in self.chain.operations:
+            share = 1 + costs.share_again(self.chain, operation)
+            sizes = [self.chain.extents(operation)] if isinstance(operation, Matmul) else []
+            if isinstance(operation, LocalMap):
+                of = operation.function
+                sizes = of.gemms(*self.chain.matrices[operation.c].shape)
+                share *= 0.5 if fused and not of.context and not of.window else 1.0
+            flops += share * sum(2 * m * n * k for m, n, k in sizes)
+        return flops / self.time_s / (costs.machine.compute.peak_flops * self.mesh.ranks)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by what a rank does: they add up to :attr:`time_s`."""
+        parts: Counter[str] = Counter()
+        for row in self.operations:
+            parts[row.kind] += row.compute_s
+            parts["communication"] += row.exposed_s
+        return {kind: parts[kind] for kind in KINDS if parts[kind] > 0}
 
     def way(self, matmul: Matmul) -> Way:
         """How a multiplication is computed."""
@@ -135,11 +242,13 @@ class Solution:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of the rank that holds most: weights, gradients, optimizer, activations, and
-        buffers."""
+        """Bytes of the rank that holds most: weights, gradients, optimizer, activations, cache of
+        keys and values, and buffers."""
         nbytes: Counter[str] = Counter()
         for variable, layout in self.layouts.items():
             nbytes.update(self.costs.count_bytes(self.chain, variable, layout))
+        for way in self.ways:
+            nbytes["activations"] += self.costs.count_dispatched(self.chain, way)
         pools = [sum(use.program.pool for use in way.uses) for way in self.ways]
         return dict(nbytes) | {"buffers": max(pools, default=0)}
 
@@ -221,8 +330,8 @@ class ShardingSearch:
         memory.
     contenders : list of Solution
         Published layouts on their best mesh, the fastest first.
-    refused : dict of str to str
-        Contender -> why it is not possible.
+    refused : dict of str to Refusal
+        Contender -> why it is not possible; of several meshes that which lacks least memory.
     least_s : float
         Lower bound in seconds of all chains on these meshes.
     tried : list of Solution
@@ -243,13 +352,16 @@ class ShardingSearch:
         )
         self.tried: list[Solution] = []
         self.contenders: list[Solution] = []
-        self.refused: dict[str, str] = {}
+        self.refused: dict[str, Refusal] = {}
         self.finished = self.interrupted = False
         self.line = "contenders"  # what the search does
         self.smallest: Solution | None = None  # of contenders that do not fit
-        machine, ranks = costs[0].machine, costs[0].mesh.ranks
-        least_s = chain.least_flops / (ranks * machine.compute.peak_flops)
-        self._least = dict.fromkeys(costs, least_s)
+        rate = costs[0].mesh.ranks * costs[0].machine.compute.peak_flops
+        self._least = {of: self._chain(of).least_flops / rate for of in costs}
+
+    def _chain(self, costs: LayoutCosts) -> Chain:
+        """The chain that is searched on a mesh."""
+        return costs.instead or self.chain
 
     @property
     def least_s(self) -> float:
@@ -279,7 +391,10 @@ class ShardingSearch:
             raise errors[0]
         for costs, of in domains.items():
             least = sum(
-                min(sum(costs.count_bytes(self.chain, name, layout).values()) for layout in layouts)
+                min(
+                    sum(costs.count_bytes(self._chain(costs), name, layout).values())
+                    for layout in layouts
+                )
                 for name, layouts in of.items()
             )
             if least > self.limit:  # no layout fits
@@ -316,7 +431,7 @@ class ShardingSearch:
         for solution in sorted(self.contenders, key=_time):
             fastest.setdefault(solution.name, solution)
         self.contenders = list(fastest.values())
-        self.refused = {name: why for name, why in self.refused.items() if name not in fastest}
+        self.refused = {x: why for x, why in self.refused.items() if x not in fastest}
         equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
         self.best = min(
             equal, key=lambda solution: (solution.moves, solution.memory_bytes, solution.time_s)
@@ -327,14 +442,17 @@ class ShardingSearch:
         given = {name: costs.mesh.layout(text) for name, text in self.fixed.items()}
         if why := self._why_not(costs, given):
             raise UsageError(f"{why}.")
-        return costs.domains(self.chain) | {name: [layout] for name, layout in given.items()}
+        return costs.domains(self._chain(costs)) | {
+            name: [layout] for name, layout in given.items()
+        }
 
     def _why_not(self, costs: LayoutCosts, layouts: Mapping[str, Layout]) -> str | None:
         """The reason why a function cannot be computed in layouts of variables."""
-        for operation in self.chain.operations:
-            layout = layouts.get(self.chain.variable(operation.c))
+        chain = self._chain(costs)
+        for operation in chain.operations:
+            layout = layouts.get(chain.variable(operation.c))
             if layout and isinstance(operation, LocalMap):
-                if why := why_not_aligned(operation, self.chain, layout, costs.mesh):
+                if why := why_not_aligned(operation, chain, layout, costs.mesh):
                     return f"{operation.c} as {costs.mesh.text(layout)}: {why}"
         return None
 
@@ -355,14 +473,16 @@ class ShardingSearch:
         while True:
             so_far = f"; {1e3 * self._best_s():.4g} ms so far" if self.tried else ""
             self.progress(f"{self.line}, {self.counts[1]} programs simulated{so_far}")
-            factors = costs.factors(self.chain, domains, None, ends_s if self.tried else inf)
+            factors = costs.factors(
+                self._chain(costs), domains, None, ends_s if self.tried else inf
+            )
             optimum = search(domains, factors, self.limit)
             if whole:
                 known_s = optimum.least_s if optimum else inf
                 self._least[costs] = max(self._least[costs], min(known_s, self._best_s()))
             if optimum is None or not simulate:
                 return
-            solution = Solution.of("chosen", self.chain, costs, optimum.label)
+            solution = Solution.of("chosen", self._chain(costs), costs, optimum.label)
             new = [program for program in solution.programs if program.simulated is None]
             for program in new:
                 costs.simulate(program)
@@ -375,13 +495,13 @@ class ShardingSearch:
 
     def _simulate_contenders(self, costs: LayoutCosts, domains) -> None:
         """Simulate published layouts on a mesh; those that fit the request are also tried."""
-        for name, (inner, outer) in CONTENDERS.items():
-            if inner != outer and len(costs.mesh.extents) < 2:
-                self.refused.setdefault(name, "it needs a mesh of two dimensions, as dp=2,tp=4")
+        for name, scheme in CONTENDERS.items():
+            if not scheme.suits(self._chain(costs)) or scheme.overlap - costs.allowed:
                 continue
-            solution = self._contender(costs, name)
-            if isinstance(solution, str):
-                self.refused.setdefault(name, solution)
+            solution = scheme.why_not(costs.mesh) or self._contender(costs, name)
+            if not isinstance(solution, Solution):
+                before = self.refused.setdefault(name, solution)
+                self.refused[name] = min(before, solution)
                 continue
             self.contenders.append(solution)
             allowed = all(layout in domains[var] for var, layout in solution.layouts.items())
@@ -391,36 +511,38 @@ class ShardingSearch:
             ):
                 self.tried.append(solution)
 
-    def _contender(self, costs: LayoutCosts, name: str) -> Solution | str:
+    def _contender(self, costs: LayoutCosts, name: str) -> "Solution | Refusal":
         """A published chain on a mesh, or the reason why it is not possible."""
-        layouts, stationary = contender(self.chain, costs.mesh, name)
-        if why := self._why_not(costs, layouts):
-            return why.partition(": ")[2]  # of which matrix follows from the scheme
+        chain = self._chain(costs)
+        layouts, stationary = contender(chain, costs.mesh, name, costs.by_expert(chain))
+        if why := self._why_not(costs, layouts):  # of which matrix follows from the scheme
+            return Refusal(REFUSED_LAYOUT, f"{why.partition(': ')[2]} (mesh {costs.mesh})")
         domains = {variable: [layout] for variable, layout in layouts.items()}
-        optimum = search(domains, costs.factors(self.chain, domains, stationary))
+        optimum = search(domains, costs.factors(chain, domains, stationary))
         if optimum is None:
-            return "no collective redistributes its matrices"
-        solution = Solution.of(name, self.chain, costs, optimum.label)
+            return Refusal(REFUSED_LAYOUT, "no collective redistributes its matrices")
+        solution = Solution.of(name, chain, costs, optimum.label)
         for program in solution.programs:
             costs.simulate(program)
         if solution.memory_bytes <= self.limit:
             return solution
         if self.smallest is None or solution.memory_bytes < self.smallest.memory_bytes:
             self.smallest = solution
-        return f"it {self._lack(solution)}"
+        return Refusal(solution.memory_bytes, f"it {self._lack(solution)}")
 
     def _lack(self, solution: Solution) -> str:
         """What a solution that does not fit needs."""
         parts = ", ".join(f"{k} {v / 2**30:.3g}" for k, v in solution.memory.items() if v > 2**20)
         return (
-            f"needs {solution.memory_bytes / 2**30:.4g} GiB a rank ({parts}), of "
+            f"needs {solution.memory_bytes / 2**30:.4g} GiB a rank ({parts}) on "
+            f"{solution.mesh}, {(solution.memory_bytes - self.limit) / 2**30:.3g} more than "
             f"{self.limit / 2**30:.4g}"
         )
 
     def _why_nothing_fits(self) -> str:
         fixed = ", ".join(f"{x} {y}" for x, y in self.fixed.items())
         training = self.costs[0].training
-        stores_all = self.chain.has_backward and not training.recompute
+        stores_all = self.chain.has_backward and training.recompute != "full"
         more = ", --recompute" if stores_all else ""
         least = f"; {self.smallest.name} {self._lack(self.smallest)}" if self.smallest else ""
         return (

@@ -31,15 +31,18 @@ from drbench.model.simulate import EffortExhausted
 from drbench.partitions.intervals import Pair
 from drbench.program.problem import ITEMSIZES, Problem
 
-from .description import Chain, LocalMap, Matmul
+from .description import Chain, LocalMap, Matmul, Operation
 from .functions import Function
-from .mesh import PENDING, DeviceMesh, Layout, cut
+from .mesh import EXPERT, PENDING, DeviceMesh, Layout, cut
 from .programs import (
+    ASYNC,
+    ENGINES,
     EVERYTHING,
     OF_EXPERTS,
     OVERLAPPING,
     ChainProgram,
     CollectiveProgram,
+    ExchangeProgram,
     LocalProgram,
     ProgramTimes,
     RankGroup,
@@ -56,12 +59,10 @@ _DIVIDED: dict[str, Placed] = {
     "n": ("R", "S(1)", "S(1)"),
     "k": ("S(1)", "S(0)", PENDING),
     "": ("R", "R", "R"),
+    "e": (EXPERT,) * 3,
 }
 _SWAPPED = {"S(0)": "S(1)", "S(1)": "S(0)"}
 _WORDS = {"S(0)": "row", "S(1)": "column"}
-#: Of fused attention's gradient the time over that of the forward kernel: assumed, five GEMMs
-#: instead of two (Dao, FlashAttention-2, 2023, §3.1); no measurements of it were found.
-_GRADIENT = 2.5
 #: Programs that overlap have at most this number of ranks, unless a library runs them.
 _MOST_RANKS = 16
 #: Bytes of optimizer state for an element: Adam's two moments; for 16-bit types also the weight,
@@ -181,18 +182,44 @@ def why_not_aligned(
 
 def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> float:
     """Seconds of a function that computes a block of this shape: of its GEMMs and its elements; of
-    their memory traffic where elements were not measured. Attention in 16 bits is one kernel on a
-    machine that has its constants."""
+    their memory traffic where elements were not measured.
+
+    Attention in 16 bits is one kernel on a machine that has its constants, forward with RoPE and
+    the write of keys and values. Its gradient takes the time of the kernel in proportion to its
+    GEMMs, five instead of two: assumed (Dao, FlashAttention-2, 2023, §3.1), no measurements of it
+    were found. Attention to a cache takes the time of the GEMMs, or of reading the cache, if that
+    is longer.
+    """
     (rows, cols), compute = shape, machine.compute
-    if of.heads and machine.prefill and itemsize <= 2:
-        heads = of.heads * (cols // of.gives)
-        seconds = machine.prefill.attend_s(compute, rows // of.rows, of.rows, heads, of.head_dim)
-        return compute.launch_s + seconds * (1 if of.name == "attention" else _GRADIENT)
-    gemms_s = sum(compute.gemm_s(*sizes, itemsize) for sizes in of.gemms(rows, cols))
+    if of.name.startswith("columns"):
+        return 0.0  # a view
+    units, gemms = cols // of.gives, of.gemms(rows, cols)
+    heads, kv_heads, head_dim = of.heads * units, units, of.head_dim
+    prefill, decode = machine.prefill, machine.decode
+    if of.rotary:
+        kv_heads, head_dim = 1, 0
+        prefill, decode = machine.latent_prefill, machine.latent_decode
+    if of.context and decode and itemsize <= 2:
+        sizes = rows, heads, kv_heads, head_dim, of.context, of.window, itemsize
+        return decode.seconds(compute, *sizes)
+    if of.heads and prefill and not of.context and itemsize <= 2:
+        sequences = rows // of.rows
+        seconds = prefill.attend_s(compute, sequences, of.rows, heads, head_dim, of.window)
+        if of.name.endswith("_grad"):
+            return compute.launch_s + seconds * len(gemms) / 2
+        return seconds + prefill.prepare_s(compute, sequences, of.rows, heads, kv_heads, head_dim)
+    gemms_s = sum(compute.gemm_s(*sizes, itemsize) for sizes in gemms)
+    if of.context:
+        return max(gemms_s, compute.memory_s(itemsize * rows * of.seen * of.cached * kv_heads))
     element_s = compute.functions.get(of.name)
     if element_s is not None:
         return gemms_s + compute.launch_s + element_s * of.elements(rows, cols)
     return gemms_s + compute.memory_s(itemsize * rows * (cols + cols // of.gives * sum(of.takes)))
+
+
+def as_stored(machine: Machine, dtype: str) -> Machine:
+    """The machine for functions, which compute in the type in which matrices are stored."""
+    return remembered(machine.known, ("as", dtype), lambda: machine.for_dtype(dtype))
 
 
 def divided(matmul: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
@@ -210,6 +237,19 @@ def divided(matmul: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
     return tuple(_as_operands(matmul, zip(*map(alike, zip(*_as_operands(matmul, inner))))))
 
 
+#: What the backward pass computes again -> the share of it for a GEMM, for attention, and for
+#: another function.
+RECOMPUTED = {
+    "none": (0.0, 0.0, 0.0),
+    "attention": (0.0, 1.0, 0.0),
+    "selective": (0.5, 0.0, 1.0),
+    "full": (1.0, 1.0, 1.0),
+}
+#: Bytes of a score that attention keeps if it is not fused: softmax in 16 bits, the mask of dropout
+#: and its result (Korthikanti et al., 2022, §4.1).
+_SCORE_BYTES = 5
+
+
 class Training(NamedTuple):
     """A training step around a chain.
 
@@ -219,15 +259,28 @@ class Training(NamedTuple):
         Layers whose weights, gradients, optimizer state and activations a rank holds; one is run.
     micro_batches : int
         Passes for which gradients are added up before ranks of data parallelism reduce them.
-    recompute : bool
-        Only the input of each layer is kept, and the backward pass runs the forward pass again;
-        without it all matrices are kept but not the scores of attention (Korthikanti et al., 2022,
-        §5, selective).
+    recompute : str
+        ``none``: all that the backward pass takes is kept. ``attention``: the scores of attention
+        that is not fused are computed again (Korthikanti et al., 2022, §5, selective).
+        ``selective``: the results of attention and of every second GEMM are kept, the rest is
+        computed again (PyTorch's selective checkpointing of operations, as TorchTitan uses it).
+        ``full``: only the input of each layer is kept.
+    zero : int
+        1: ranks with copies of a weight share its optimizer state; 2: and its gradient
+        (Rajbhandari et al., ZeRO, 2020). 3 is FSDP.
+    gradients : str
+        Element type in which gradients of weights are stored and reduced; by default that of the
+        weights.
+    unfused : bool
+        Attention writes its scores to memory.
     """
 
     layers: int = 1
     micro_batches: int = 1
-    recompute: bool = False
+    recompute: str = "none"
+    zero: int = 0
+    gradients: str = ""
+    unfused: bool = False
 
 
 #: One layer, whose gradients are reduced at once.
@@ -247,6 +300,8 @@ class LayoutCosts:
     training : Training, optional
     programs : collection of str, optional
         Names of programs to choose from.
+    instead : Chain, optional
+        A search takes this chain on the mesh instead of its own.
     """
 
     def __init__(
@@ -256,9 +311,12 @@ class LayoutCosts:
         dtype: str = "float32",
         training: Training = ONE_LAYER,
         programs: Collection[str] = EVERYTHING,
+        instead: Chain | None = None,
     ):
         self.machine, self.mesh, self.dtype, self.training = machine, mesh, dtype, training
-        self.allowed, self.item = programs, ITEMSIZES[dtype]
+        #: Recipes for 8 bits store and send 16, and convert the operands of each GEMM.
+        self.stored = "bfloat16" if ITEMSIZES[dtype] == 1 else dtype
+        self.allowed, self.item, self.instead = programs, ITEMSIZES[self.stored], instead
         self.known: dict[tuple, list[ChainProgram]] = {}
         self._ways: dict[tuple, list[Way]] = {}
         self._moves: dict[tuple, tuple] = {}
@@ -277,7 +335,11 @@ class LayoutCosts:
 
     def domains(self, chain: Chain) -> dict[str, list[Layout]]:
         """The layouts that each variable may have."""
-        domains = {variable: self.mesh.layouts() for variable in chain.variables.values()}
+        by_expert = self.by_expert(chain)
+        domains = {
+            variable: self.mesh.layouts(variable in by_expert)
+            for variable in chain.variables.values()
+        }
         for operation in chain.operations:
             if isinstance(operation, LocalMap):
                 variable = chain.variable(operation.c)
@@ -302,7 +364,7 @@ class LayoutCosts:
         ----------
         stationary : sequence of collection of str, optional
             For each dimension the matrices that are not redistributed along it, by kind:
-            ``weight`` or ``made``; then nothing overlaps.
+            ``weight`` or ``made``; then nothing overlaps but along dimensions with ``overlap``.
         ends_s : float
             CPU seconds of this process.
 
@@ -327,23 +389,57 @@ class LayoutCosts:
             table = {}
             for key in itertools.product(*(domains[name] for name in scope)):
                 if isinstance(operation, LocalMap):
-                    table[key] = [
-                        self.label(chain, operation.c, Load(self.map_s(chain, operation, key[0])))
-                    ]
+                    load = Load(self.map_s(chain, operation, key[0]))
+                    table[key] = [self.label(chain, operation, load)]
                     continue
                 stored = tuple(dict(zip(scope, key))[name] for name in variables)
                 table[key] = self._labels(chain, operation, stored, stationary)
             factors.append(Factor(scope, table))
         return factors
 
-    def label(self, chain: Chain, of: str, load: Load, how: tuple = ()) -> Label:
+    def label(self, chain: Chain, operation: Operation, load: Load, how: tuple = ()) -> Label:
         """The label of an operation of the forward or the backward pass. What the backward pass
         computes again takes its time in sequence: the weights are gathered anyway."""
         serial_s, between_s, inside_s, pool = load
-        if chain.is_gradient(of):
-            return Label((0.0, 0.0, 0.0, serial_s, between_s, inside_s), 0, pool, how)
-        again_s = serial_s if self.training.recompute and chain.has_backward else 0.0
-        return Label((serial_s, between_s, inside_s, again_s, 0.0, 0.0), 0, pool, how)
+        nbytes = sum(self.count_dispatched(chain, way) for way in how)
+        if chain.is_gradient(operation.c):
+            return Label((0.0, 0.0, 0.0, serial_s, between_s, inside_s), nbytes, pool, how)
+        again_s = serial_s * self.share_again(chain, operation)
+        return Label((serial_s, between_s, inside_s, again_s, 0.0, 0.0), nbytes, pool, how)
+
+    def share_again(self, chain: Chain, operation: Operation) -> float:
+        """The share of an operation of the forward pass that the backward pass computes again."""
+        if not chain.has_backward or chain.is_gradient(operation.c):
+            return 0.0
+        of_gemm, of_attention, of_others = RECOMPUTED[self.training.recompute]
+        if isinstance(operation, Matmul):
+            return of_gemm
+        return of_attention if operation.function.heads else of_others
+
+    def share_stored(self, chain: Chain, name: str) -> float:
+        """The share of a matrix of the forward pass that a layer stores until its backward
+        pass."""
+        kind = self.training.recompute
+        if not chain.has_backward or chain.matrices[name].kind == "input":
+            return float(chain.has_backward)
+        if kind in ("selective", "full"):
+            operation = next(maker for maker in chain.operations if maker.c == name)
+            return (kind != "full") * (1 - self.share_again(chain, operation))
+        return float(
+            any(name in user.takes for user in chain.operations if chain.is_gradient(user.c))
+        )
+
+    def count_dispatched(self, chain: Chain, way: Way) -> int:
+        """Bytes of the tokens of other ranks that a rank's experts received in the forward pass:
+        the gradient of their weights takes them."""
+        stored = chain.has_backward and self.training.recompute in ("none", "attention")
+        if chain.is_gradient(way.operation) or not stored:
+            return 0
+        return sum(
+            use.program.pool * self.training.layers
+            for use in way.moves
+            if use.program.name == "dispatch"
+        )
 
     def _labels(self, chain: Chain, matmul: Matmul, stored: Sequence[Layout], stationary) -> list:
         """The best labels of a multiplication of matrices in these layouts, until a program of
@@ -355,7 +451,7 @@ class LayoutCosts:
                 times = way.gemm.program.times
                 if times.seconds < inf:
                     load = way.moved.then(way.gemm.load(times))
-                    labels.append(self.label(chain, matmul.c, load, (way,)))
+                    labels.append(self.label(chain, matmul, load, (way,)))
             self._best[key] = best(labels)
         return self._best[key]
 
@@ -368,23 +464,37 @@ class LayoutCosts:
 
     def count_bytes(self, chain: Chain, variable: str, layout: Layout) -> dict[str, int]:
         """Bytes of a variable's matrices on the rank that holds most, by what they are."""
-        nbytes = dict.fromkeys(("weights", "gradients", "optimizer", "activations"), 0)
-        layers, backward = self.training.layers, chain.has_backward
+        parts = dict.fromkeys(("weights", "gradients", "optimizer", "activations", "cache"), 0.0)
+        (layers, _, kind, zero, gradients, unfused), item = self.training, self.item
+        copies = prod(x for x, placement in zip(self.mesh.extents, layout) if placement == "R")
         for name, matrix in chain.matrices.items():
             if chain.variable(name) != variable:
                 continue
-            size = matrix.count * prod(cut(matrix.shape[x], layout, x, self.mesh) for x in (0, 1))
-            if chain.is_gradient(name):
-                in_all = chain.is_of_weight(name)
-                kind = "gradients" if in_all else "activations"
+            local = [cut(matrix.shape[x], layout, x, self.mesh) for x in (0, 1)]
+            size = matrix.count * prod(local)
+            if chain.is_gradient(name) and chain.is_of_weight(name):
+                own = ITEMSIZES[gradients] if gradients else item
+                parts["gradients"] += size * own * layers / (copies if zero > 1 else 1)
             elif matrix.kind == "weight":
-                kind, in_all = "weights", True
-                nbytes["optimizer"] += backward * size * _OPTIMIZER_BYTES[self.item] * layers
+                parts["weights"] += size * item * layers
+                if chain.has_backward:
+                    state = _OPTIMIZER_BYTES[item] / (copies if zero else 1)
+                    parts["optimizer"] += size * state * layers
             else:
-                kind = "activations"
-                in_all = backward and (matrix.kind == "input" or not self.training.recompute)
-            nbytes[kind] += size * self.item * (layers if in_all else 1)
-        return nbytes
+                share = 0.0 if chain.is_gradient(name) else self.share_stored(chain, name)
+                parts["activations"] += size * item * max(1.0, share * layers)
+        for operation in chain.operations:
+            if isinstance(operation, LocalMap) and chain.variable(operation.c) == variable:
+                of, shape = operation.function, chain.matrices[operation.c].shape
+                local = [cut(shape[x], layout, x, self.mesh) for x in (0, 1)]
+                if of.context:
+                    heads = 1 if of.rotary else local[1] // of.gives
+                    parts["cache"] += local[0] * of.seen * of.cached * heads * item * layers
+                if unfused and of.name == "attention" and chain.has_backward:
+                    again = kind in ("attention", "full")
+                    nbytes = _SCORE_BYTES * of.elements(*local)
+                    parts["activations"] += nbytes * (1 if again else layers)
+        return {what: int(nbytes) for what, nbytes in parts.items()}
 
     def map_s(
         self, chain: Chain, operation: LocalMap, layout: Layout, machine: Machine | None = None
@@ -393,7 +503,10 @@ class LayoutCosts:
         model."""
         shape = chain.matrices[operation.c].shape
         local = tuple(cut(shape[x], layout, x, self.mesh) for x in (0, 1))
-        return function_s(machine or self.machine, operation.function, local, self.item)
+        seen = as_stored(machine or self.machine, self.stored)
+        if self.training.unfused:
+            seen = replace(seen, prefill=None)
+        return function_s(seen, operation.function, local, self.item)
 
     # -- ways to multiply
 
@@ -420,11 +533,24 @@ class LayoutCosts:
             "weight" if chain.is_of_weight(name) else "made" for name in (*matmul.takes, matmul.c)
         ]
         fixed = [
-            [x for x in range(3) if kinds[x] in along] for along in stationary or [()] * len(placed)
+            [x for x in range(3) if kinds[x] in along and EXPERT not in here]
+            for along, here in zip(stationary or [()] * len(placed), placed)
         ]
-        overlapping = [d for d in range(len(placed)) if self._overlaps(placed[d], d)]
-        for active in (None, *(overlapping if stationary is None else ())):
-            for axes in itertools.product(*self._axes(placed, fixed, active)):
+        overlapping = [
+            d
+            for d in range(len(placed))
+            if self._overlaps(placed[d], d) and (stationary is None or "overlap" in stationary[d])
+        ]
+        by_expert = self.by_expert(chain)
+        rows = _as_operands(matmul, [("S(0)",)] * 3)
+        names = *matmul.takes, matmul.c
+        wanted = tuple(
+            EXPERT if chain.variable(name) in by_expert else row
+            for name, (row,) in zip(names, rows)
+        )
+        of_weights = "k" if "a" in matmul.transpose else "m"
+        for active in (None, *overlapping):
+            for axes in itertools.product(*self._axes(wanted, placed, fixed, active)):
                 inner = _as_operands(matmul, zip(*map(_DIVIDED.get, axes, placed)))
                 (uses_a, load_a), (uses_b, load_b), (uses_c, load_c) = (
                     self._redistribute_operand(chain, matmul, x, reads, stored[x], inner[x])
@@ -432,18 +558,28 @@ class LayoutCosts:
                 )
                 uses = *uses_a, *uses_b, *uses_c
                 moved = load_a.then(load_b).then(load_c)
+                owners = prod(p for p, axis in zip(self.mesh.extents, axes) if axis == "e")
+                axes = [of_weights if axis == "e" else axis for axis in axes]
                 local = tuple(cut(x, axes, axis, self.mesh) for axis, x in zip("mnk", extents))
-                for program in self._gemms(matmul, local, active, placed):
+                for program in self._gemms(matmul, local, active, placed, owners):
+                    if active is not None and stationary and program.name not in ASYNC:
+                        continue
                     yield Way(matmul.c, uses, Use(matmul.c, "", program), tuple(inner), moved)
 
     def _axes(
-        self, placed: Sequence[Placed], fixed: Sequence[Sequence[int]], active: int | None
+        self,
+        wanted: Placed,
+        placed: Sequence[Placed],
+        fixed: Sequence[Sequence[int]],
+        active: int | None,
     ) -> Iterator[list[str]]:
         """The axes by which a GEMM may be divided along each dimension: those of the placements
         there, if nothing moves then; ranks multiply the same only if each needs the result.
 
         Parameters
         ----------
+        wanted : Placed
+            The only placements along a dimension whose ranks share the experts.
         placed : sequence of Placed
             As the matrices are stored, along each dimension.
         fixed : sequence of sequence of int
@@ -454,6 +590,9 @@ class LayoutCosts:
         for d, (extent, here) in enumerate(zip(self.mesh.extents, placed)):
             if d == active or extent == 1:
                 yield ["*" if d == active else ""]
+                continue
+            if EXPERT in here:  # tokens go to their experts, and results back
+                yield ["e"] if active is None and here == wanted else []
                 continue
             axes = [axis for axis in "mnk" if _DIVIDED[axis] == here]  # nothing moves
             axes = axes or ["m", "n", "k", *[""] * (here[2] == "R")]
@@ -467,6 +606,8 @@ class LayoutCosts:
         """Whether a program along a dimension may take these placements: data moves, and ranks are
         few."""
         extent = self.mesh.extents[d]
+        if EXPERT in placed:
+            return False
         few = extent <= _MOST_RANKS or self._one_sided
         return extent > 1 and few and placed not in _DIVIDED.values()
 
@@ -477,15 +618,21 @@ class LayoutCosts:
         collectives, and their load."""
         key = matmul.c, x, reads, stored, inner
         if key not in self._moves:
-            name, layouts = (
+            name, (old, new) = (
                 (*matmul.takes, matmul.c)[x],
                 (inner, stored) if x == 2 else (stored, inner),
             )
+            matrix, of_weight = chain.matrices[name], chain.is_of_weight(name)
             first = matmul is chain.multiplications[0] and self.training.layers == 1
-            hidden = chain.is_of_weight(name) or chain.is_of_weight(matmul.c)
+            hidden = of_weight or chain.is_of_weight(matmul.c)
             hidden = hidden and not self.machine.adds_on_core and (x == 2 or not first)
+            item = self.item
+            if of_weight and x == 2 and self.training.gradients:
+                item = ITEMSIZES[self.training.gradients]
             uses, load = [], Load()
-            for program in self.moves(chain.matrices[name], *layouts, reads):
+            programs = self._exchanges(chain, matmul, matrix, old, new)
+            old = tuple(b if EXPERT in (a, b) else a for a, b in zip(old, new))
+            for program in [*programs, *self.moves(matrix, old, new, reads, item)]:
                 once = program.name == "reduce" and hidden and x == 2
                 share = 1 / self.training.micro_batches if once else 1.0
                 uses.append(Use(matmul.c, "ABC"[x], program, hidden, share))
@@ -493,11 +640,42 @@ class LayoutCosts:
             self._moves[key] = uses, load
         return self._moves[key]
 
-    def _gemms(self, matmul: Matmul, extents, active: int | None, placed) -> list[ChainProgram]:
-        """The programs that multiply, locally or along a dimension."""
+    def _exchanges(self, chain: Chain, matmul: Matmul, matrix, old, new) -> Iterator[ChainProgram]:
+        """The programs that send tokens to the ranks of their experts, or results back. Gradients
+        of the experts' weights take the tokens that these ranks have received."""
+        if chain.is_of_weight(matmul.c):
+            return
+        count, topk = matmul.experts
+        for d, (before, after) in enumerate(zip(old, new)):
+            if before != after and EXPERT in (before, after):
+                tokens = new if before == EXPERT else old
+                rows, cols = (cut(matrix.shape[x], tokens, x, self.mesh) for x in (0, 1))
+                kind = "combine" if before == EXPERT else "dispatch"
+                sizes = rows, cols, topk, count
+                of = kind, self._group((d,)), sizes, self.machine, ITEMSIZES[self.dtype]
+                yield remembered(self.known, of[:3], lambda of=of: [ExchangeProgram(*of)])[0]
+
+    def by_expert(self, chain: Chain) -> set[str]:
+        """The variables that ranks of their own experts may have: weights, and pairs of a token and
+        an expert."""
+        pairs: set[str] = set()
+        for operation in chain.operations:
+            names = [chain.variable(name) for name in (*operation.takes, operation.c)]
+            if isinstance(operation, Matmul) and not operation.transpose:
+                if operation.experts[1] and names[0] not in pairs:
+                    pairs.add(names[-1])
+        weights = {chain.variable(x) for x, matrix in chain.matrices.items() if matrix.count > 1}
+        return pairs | weights
+
+    def _gemms(
+        self, matmul: Matmul, extents, active: int | None, placed, owners: int = 1
+    ) -> list[ChainProgram]:
+        """The programs that multiply, locally or along a dimension; ``owners`` share the
+        experts."""
         here = None if active is None else placed[active]
-        key = extents, matmul.transpose, matmul.experts, active, here
-        of = extents, matmul.transpose, self.dtype, self.machine, matmul.experts[0]
+        key = extents, matmul.transpose, matmul.experts, active, here, owners
+        experts = -(-matmul.experts[0] // owners)
+        of = extents, matmul.transpose, self.dtype, self.machine, experts
         if active is None:
             return remembered(self.known, key, lambda: [LocalProgram(*of)])
         make = lambda: list(self._overlapping(extents, matmul, here, active))
@@ -519,10 +697,12 @@ class LayoutCosts:
         if experts:
             of = {"experts": experts, "topk": topk}
             sizes = m // topk, n, k, group.extent
-            make = lambda name: replace(get_algorithm(name).problem(*sizes, **of), dtype=self.dtype)
+            make = lambda name: replace(
+                get_algorithm(name).problem(*sizes, **of), dtype=self.stored
+            )
         else:
             of = {}
-            make = lambda _: Problem(m, n, k, group.extent, *texts, self.dtype, matmul.transpose)
+            make = lambda _: Problem(m, n, k, group.extent, *texts, self.stored, matmul.transpose)
         none = experts and (matmul.transpose or m < topk)  # not a token for each group
         known = {} if none else OF_EXPERTS if experts else OVERLAPPING
         for name, (algorithm, options, taken) in known.items():
@@ -569,17 +749,18 @@ class LayoutCosts:
     # -- redistributions
 
     def moves(
-        self, matrix, old: Layout, new: Layout, one_sided: bool = False
+        self, matrix, old: Layout, new: Layout, one_sided: bool = False, item: int = 0
     ) -> list[ChainProgram]:
         """The programs that redistribute a matrix, in order."""
         if old == new:
             return []
-        key = matrix.shape, matrix.count, old, new, one_sided
-        make = lambda: list(self._redistribute(matrix, old, new, one_sided))
+        item = item or self.item
+        key = matrix.shape, matrix.count, old, new, one_sided, item
+        make = lambda: list(self._redistribute(matrix, old, new, one_sided, item))
         return remembered(self.known, key, make)
 
     def _redistribute(
-        self, matrix, old: Layout, new: Layout, one_sided: bool
+        self, matrix, old: Layout, new: Layout, one_sided: bool, item: int
     ) -> Iterator[ChainProgram]:
         now = list(old)
         size = lambda: [cut(matrix.shape[x], now, x, self.mesh) for x in (0, 1)]
@@ -597,13 +778,16 @@ class LayoutCosts:
                 source, target = (
                     _WORDS.get(placement, placement) for placement in (before, now[dims[0]])
                 )
-                problem = Problem(rows, cols, cols, group.extent, source, "row", target, self.dtype)
+                problem = Problem(
+                    rows, cols, cols, group.extent, source, "row", target, self.stored
+                )
                 program = reads(problem, group, self.machine)
                 program.simulate()  # these do not change
                 yield program
             else:
-                nbytes = self.item * matrix.count * prod(rows_cols)
-                yield CollectiveProgram(kind, group, nbytes, self.machine, self.item)
+                nbytes = item * matrix.count * prod(rows_cols)
+                engines = ENGINES in self.allowed
+                yield CollectiveProgram(kind, group, nbytes, self.machine, item, engines)
 
 
 def steps(old: Layout, new: Layout) -> Iterator[Change]:

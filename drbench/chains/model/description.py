@@ -11,10 +11,20 @@ from typing import NamedTuple
 
 from drbench.errors import UsageError, shown
 
-from .functions import BETWEEN, Function, attention, function, functions, gradient
+from .functions import (
+    BETWEEN,
+    Function,
+    attention,
+    columns,
+    function,
+    functions,
+    gradient,
+    latent_attention,
+)
 
 #: Names in chain files and in scripts.
-_RESERVED = {*functions(), "attention", "experts", "input", "weight", "multiply", "tiles"}
+_RESERVED = {*functions(), "attention", "latent_attention", "columns", "experts", "input", "weight"}
+_RESERVED |= {"multiply", "tiles"}
 
 
 class ChainMatrix(NamedTuple):
@@ -226,10 +236,18 @@ class Chain:
         """The same without the masked half of causal attention, which fused kernels skip."""
         return self._count_flops(0.5)
 
-    def _count_flops(self, inside):
+    @property
+    def model_flops(self) -> float:
+        """FLOPs as model FLOPs utilisation counts them: gradients of attention take twice those of
+        attention, whatever a kernel computes again."""
+        forward = [x for x in self.operations if not self.is_gradient(x.c)]
+        inside = self._count_flops(1, forward) - self._count_flops(0, forward)
+        return self._count_flops(0) + inside * (3 if self.has_backward else 1)
+
+    def _count_flops(self, inside, operations=None):
         return sum(
             2 * m * n * k * share
-            for operation in self.operations
+            for operation in operations or self.operations
             for share, gemms in (
                 [(1, [self.extents(operation)])]
                 if isinstance(operation, Matmul)
@@ -245,6 +263,7 @@ def lines(
     between: str = "",
     experts: tuple[int, int] = (0, 0),
     rows: int = 0,
+    first: int = 1,
 ) -> str:
     """The text of x·W1 → f → ·W2 → …, for :func:`read`.
 
@@ -260,6 +279,8 @@ def lines(
         The number of experts, and those of a token.
     rows : int
         Rows of x, if the text shall begin with it.
+    first : int
+        The number in the first names.
 
     Examples
     --------
@@ -270,8 +291,9 @@ def lines(
     """
     count, topk = experts
     text = [f"{x} = input({rows}, {widths[0]})"] if rows else []
-    for number, (high, wide) in enumerate(pairwise(widths), 1):
-        of, y, w = between if number < len(widths) - 1 else "", f"Y{number}", f"W{number}"
+    for number, (high, wide) in enumerate(pairwise(widths), first):
+        of = between if number < first + len(widths) - 2 else ""
+        y, w = f"Y{number}", f"W{number}"
         wide *= function(of).takes[0] if of else 1
         text.append(f"{w} = weight({high}, {wide}{f', experts={count}' if topk else ''})")
         text.append(f"{y} = {f'experts({x}, {w}, topk={topk})' if topk else f'{x} @ {w}'}")
@@ -285,6 +307,8 @@ def lines(
 _FORMS = (
     "input(rows, columns), weight(rows, columns), weight(rows, columns, experts=8), A @ B, A + B, "
     "experts(A, B, topk=2), attention(A, heads=32, kv_heads=8, head_dim=128, sequence=8192), "
+    "latent_attention(A, B, heads=128, head_dim=128, rotary=64, sequence=4096), (context=4096 in "
+    "place of sequence: a new token; window=128 too), columns(A, first=512), "
     + ", ".join(f"{name}(A)" for name in BETWEEN)
 )
 
@@ -356,11 +380,36 @@ def _read(chain: Chain, line: str) -> str:
                 case "experts", [ast.Name(a), ast.Name(b)], ["topk"]:
                     experts = chain.matrices[b].count, sizes["topk"]
                     return chain.multiply(c, a, b, experts=experts)
-                case "attention", [ast.Name(a)], ["head_dim", "heads", "kv_heads", "sequence"]:
-                    return chain.between(c, attention(**sizes), a)
+                case "columns", [ast.Name(a)], ["first"]:
+                    return chain.between(c, columns(chain.matrices[a].cols, **sizes), a)
+                case (
+                    "attention",
+                    [ast.Name(a)],
+                    ["head_dim", "heads", "kv_heads", "sequence", *more]
+                    | ["context", "head_dim", "heads", "kv_heads", *more],
+                ) if more in ([], ["window"]):
+                    return _attend(chain, c, attention(**sizes), sizes["heads"], a)
+                case (
+                    "latent_attention",
+                    [ast.Name(a), ast.Name(b)],
+                    ["head_dim", "heads", "rotary", "sequence"]
+                    | ["context", "head_dim", "heads", "rotary"],
+                ):
+                    return _attend(chain, c, latent_attention(**sizes), sizes["heads"], a, b)
                 case _, [ast.Name(a)], [] if of in BETWEEN:
                     return chain.between(c, function(of), a)
     raise UsageError(f"{shown(line)} is not understood. Write NAME = one of {_FORMS}.")
+
+
+def _attend(chain: Chain, c: str, of: Function, heads: int, *takes: str) -> str:
+    """Append attention of that number of heads."""
+    cols = chain.matrices[chain.between(c, of, *takes)].cols
+    if cols != heads * of.head_dim:
+        raise UsageError(
+            f"{of.name} has {heads} heads of {of.head_dim} columns, but {' and '.join(takes)} "
+            f"{cols // of.head_dim}. Correct the heads, or the columns."
+        )
+    return c
 
 
 def _size(given: ast.expr) -> int:
@@ -402,6 +451,7 @@ def _gradients(chain: Chain, operation: Operation, grad: str) -> Iterator:
         for name in operation.takes:
             yield name, lambda _: grad  # the same
     else:
-        of = gradient(operation.function)
-        (taken,) = operation.takes
-        yield taken, lambda name: chain.between(name, of, grad, taken)
+        for position, taken in enumerate(operation.takes):
+            of = gradient(operation.function, position)
+            needs = grad, *operation.takes[: len(of.takes) - 1]
+            yield taken, lambda name, of=of, needs=needs: chain.between(name, of, *needs)

@@ -2,8 +2,8 @@
 drbench.
 
 A layout has a placement for each dimension of the mesh: ``S(0)`` cuts rows, ``S(1)`` columns, ``R``
-copies, ``P`` leaves partial sums. The last dimension has consecutive ranks, as in PyTorch's
-``init_device_mesh``.
+copies, ``P`` leaves partial sums, ``E`` gives each rank the matrices of some experts. The last
+dimension has consecutive ranks, as in PyTorch's ``init_device_mesh``.
 """
 
 import ast
@@ -23,13 +23,28 @@ Layout = tuple[str, ...]
 #: Placements of stored matrices.
 PLACEMENTS = "S(0)", "S(1)", "R"
 PENDING = "P"
+#: Along the dimension of expert parallelism: experts' weights, and pairs of a token and an expert,
+#: on the rank of their expert.
+EXPERT, EXPERTS_DIM = "E", "ep"
 #: Names of the dimensions of a mesh without names, the outer one first; of all ranks in one.
 NAMES, NAME = ("dp", "tp"), "ranks"
 #: Layouts that have a word.
 _WORDS = {"row": "S(0)", "column": "S(1)", "r": "R"}
-_TORCH = {"S(0)": "Shard(0)", "S(1)": "Shard(1)", "R": "Replicate()", "P": "Partial()"}
+_TORCH = {
+    "S(0)": "Shard(0)",
+    "S(1)": "Shard(1)",
+    "R": "Replicate()",
+    "P": "Partial()",
+    "E": "Shard(experts)",
+}
 #: Dimensions of other meshes: operations that no chain has.
-_ABSENT = {"pp": "pipeline stages", "cp": "parts of a sequence (ring attention)"}
+_ABSENT = {
+    "pp": "no pipeline stages. With {0} stages and M micro-batches the bubble adds {1}/M to the "
+    "time of the layers ({1} micro-batches: twice as long)",
+    "cp": "no ring attention. A ring of {0} sends the keys and values of all tokens {1} times, "
+    "2 · tokens/{0} · kv_heads · head_dim elements a rank each time, which attention hides if "
+    "sequences are long",
+}
 
 
 @dataclass(frozen=True)
@@ -69,9 +84,10 @@ class DeviceMesh:
         names, extents = zip(*pairs)
         for name in names:
             if name in _ABSENT:
+                count = int(dict(pairs)[name])
                 raise UnsupportedError(
-                    f"mesh dimension {name}: drbench has no {_ABSENT[name]}. Use data and tensor "
-                    "parallel dimensions, as dp=8,tp=8."
+                    f"mesh dimension {name}: drbench has {_ABSENT[name].format(count, count - 1)}. "
+                    "Use data, tensor and expert parallel dimensions, as dp=8,tp=8."
                 )
         return cls(names, tuple(map(int, extents)))
 
@@ -159,6 +175,12 @@ class DeviceMesh:
             return self.plain((_WORDS[whole],) * len(self.extents))
         if whole == "block" and len(self.extents) == 2:
             return "S(0)", "S(1)"
+        parts = text.replace(" ", "").partition("@")[0].split(",")
+        if EXPERT in parts and len(parts) == len(self.extents):
+            others = self.layout(",".join(part if part != EXPERT else "R" for part in parts))
+            at = [part == EXPERT and name == EXPERTS_DIM for part, name in zip(parts, self.names)]
+            if at == [part == EXPERT for part in parts]:
+                return tuple(EXPERT if own else part for own, part in zip(at, others))
         try:
             spec = parse_placements(text if "@" in text else f"{text}@{self.shape}")
         except LayoutError:
@@ -202,12 +224,29 @@ class DeviceMesh:
             for name in self.names
         )
 
-    def layouts(self) -> list[Layout]:
-        """All layouts of a stored matrix."""
-        return list(product(*(PLACEMENTS if extent > 1 else ("R",) for extent in self.extents)))
+    def layouts(self, by_expert: bool = False) -> list[Layout]:
+        """All layouts of a stored matrix; ``by_expert``: also those by experts.
+
+        Examples
+        --------
+        >>> DeviceMesh.read("ep=2").layouts(by_expert=True)
+        [('S(0)',), ('S(1)',), ('R',), ('E',)]
+        """
+        return list(
+            product(
+                *(
+                    (*PLACEMENTS, *[EXPERT] * (by_expert and name == EXPERTS_DIM))
+                    if extent > 1
+                    else ("R",)
+                    for name, extent in zip(self.names, self.extents)
+                )
+            )
+        )
 
 
-def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Iterator[DeviceMesh]:
+def meshes(
+    ranks: int, node: int, torus: tuple[int, int] | None = None, experts: bool = False
+) -> Iterator[DeviceMesh]:
     """The meshes to try for a number of ranks, the most usual first: tensor parallelism of a node
     and data parallelism over nodes; all ranks in one dimension; other inner dimensions.
 
@@ -218,6 +257,8 @@ def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Itera
         Ranks of a node.
     torus : (int, int), optional
         The two dimensions of a torus, on which no others have rings.
+    experts : bool
+        Also those in which all ranks, or those of a node, share the experts.
 
     Examples
     --------
@@ -232,6 +273,10 @@ def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Itera
     whole = DeviceMesh((NAME,), (ranks,))
     two = [DeviceMesh(NAMES, (ranks // x, x)) for x in inner]
     yield from [*two[:1], whole, *two[1:]] if node < ranks else [whole, *two]
+    if experts and ranks > 1:
+        yield DeviceMesh((EXPERTS_DIM,), (ranks,))
+        if node < ranks and ranks % node == 0:
+            yield DeviceMesh((NAMES[0], EXPERTS_DIM), (ranks // node, node))
 
 
 def cut(extent: int, divided: Sequence[str], by: str | int, mesh: DeviceMesh) -> int:
@@ -244,8 +289,8 @@ def cut(extent: int, divided: Sequence[str], by: str | int, mesh: DeviceMesh) ->
     >>> cut(10, ("S(0)", "S(0)"), 0, mesh), cut(10, ("m", "k"), "k", mesh)
     (2, 3)
     """
-    by = by if isinstance(by, str) else f"S({by})"
+    axes = {by, f"S({by})", EXPERT if by == 0 else by}
     for axis, parts in zip(divided, mesh.extents):
-        if axis == by:
+        if axis in axes:
             extent = -(-extent // parts)
     return extent

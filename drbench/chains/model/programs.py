@@ -2,6 +2,7 @@
 which transfers and a GEMM overlap, each with its time on a machine model."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from drbench.algorithms.registry import get_algorithm
 from drbench.errors import DrbenchError
 from drbench.model.bounds import moving_s
 from drbench.model.costs import group_parts
+from drbench.model.kernels.experts import count_groups
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulated, Simulator
 from drbench.plan.schedule import pool_bytes
@@ -53,8 +55,20 @@ OF_EXPERTS: dict[str, tuple[str, dict, tuple | None]] = {
 #: What the library runs (:func:`drbench.multiply`, :func:`drbench.redistribute`).
 LIBRARY = frozenset((*(f"universal {x}" for x in "CBA"), "read"))
 #: Programs without overlap, of which published schemes consist.
-COLLECTIVES = frozenset(("gather", "scatter", "reduce", "exchange"))
-EVERYTHING = COLLECTIVES | {*OVERLAPPING, *OF_EXPERTS}
+COLLECTIVES = frozenset(("gather", "scatter", "reduce", "exchange", "dispatch", "combine"))
+#: Asynchronous tensor parallelism: a ring of parts, each multiplied while the next one arrives.
+ASYNC = frozenset(("ring A", "ring C"))
+#: Also all-reduce kernels of inference engines.
+ENGINES = "engines"
+EVERYTHING = COLLECTIVES | {*OVERLAPPING, *OF_EXPERTS, ENGINES}
+#: What frameworks have, by name: collectives; also asynchronous tensor parallelism, as PyTorch and
+#: Transformer Engine have it.
+PROGRAMS: dict[str, frozenset[str]] = {
+    "nccl": COLLECTIVES,
+    "torch": COLLECTIVES | ASYNC,
+    "te": COLLECTIVES | ASYNC,
+    "all": frozenset(EVERYTHING),
+}
 #: What NCCL calls a redistribution.
 _OF_NCCL = {
     "gather": "allgather",
@@ -64,6 +78,9 @@ _OF_NCCL = {
 }
 #: The most chunks in which a rank reads another's part of a matrix to redistribute it.
 _CHUNKS = 8
+#: DeepEP's default: multiprocessors of its kernels for throughput, and the most tokens of a rank in
+#: those for low latency.
+_EXCHANGE_UNITS, _LOW_LATENCY_TOKENS = 24, 128
 #: Sources whose transfers are counted in an exchange; others do the same.
 _SOURCES = 16
 
@@ -106,7 +123,7 @@ class ChainProgram:
 
     stationary = "C"
     simulated: Simulated | None = None
-    nbytes = 0  # that all ranks receive
+    nbytes = 0  # that all ranks of the group receive
     by = ""  # the library whose collective it is
 
     def __init__(self, name: str, group: RankGroup | None, machine: Machine):
@@ -146,6 +163,8 @@ class LocalProgram(ChainProgram):
         else:
             seconds = compute.grouped_s(rows, n, k, item, machine.adds_on_core)
         seconds += compute.transposed_s(m, n, self._gemm[2], self._transpose)
+        if item == 1:  # stored in 16 bits
+            seconds += compute.quantise_a_s(m, self._gemm[2]) + compute.quantise_a_s(n, k)
         return ProgramTimes(seconds, seconds)
 
 
@@ -175,14 +194,24 @@ class CollectiveProgram(ChainProgram):
         Bytes of the largest part of a rank; of the whole for a reduction.
     item : int
         Bytes of an element.
+    engines : bool
+        Whether the all-reduce of an inference engine may take NCCL's place.
     """
 
-    def __init__(self, kind: str, group: RankGroup, shard: int, machine: Machine, item: int = 4):
-        self._item = item
+    def __init__(
+        self,
+        kind: str,
+        group: RankGroup,
+        shard: int,
+        machine: Machine,
+        item: int = 4,
+        engines: bool = True,
+    ):
+        self._item, self._engines = item, engines
         self._shard = shard if kind in ("gather", "exchange") else -(-shard // group.extent)
         super().__init__(kind, group, machine)
         received = {"exchange": 1, "reduce": 2 * group.extent}.get(kind, group.extent) * self._shard
-        self.nbytes = group.ranks * received * (group.extent - 1) // group.extent
+        self.nbytes = received * (group.extent - 1)
         self.pool = shard * group.extent if kind == "gather" else shard
 
     def times_on(self, machine):
@@ -209,7 +238,11 @@ class CollectiveProgram(ChainProgram):
         nbytes = self._shard * (1 if self.name == "exchange" else len(members))
         seconds = machine.nccl_s(operation, nbytes, members, self._item)
         by = {"NCCL": seconds}
-        if self.name == "reduce" and len(members) <= (machine.node_ranks or len(members)):
+        if (
+            self._engines
+            and self.name == "reduce"
+            and len(members) <= (machine.node_ranks or len(members))
+        ):
             by |= {
                 name: kernel.seconds(nbytes, len(members), seconds)
                 for name, kernel in machine.allreduces.items()
@@ -217,6 +250,49 @@ class CollectiveProgram(ChainProgram):
         fastest = min(by, key=lambda name: by[name])
         self.by = self.by or fastest  # on the machine of the choice
         return ProgramTimes(by[fastest], 0.0, by[fastest])
+
+
+class ExchangeProgram(ChainProgram):
+    """Tokens that go to the ranks of their experts (``dispatch``), or results that come back and
+    are added up (``combine``): an all-to-all as DeepEP does it, in its faster kernel.
+
+    Parameters
+    ----------
+    kind : str
+    group : RankGroup
+    sizes : (int, int, int, int)
+        Tokens of a rank, their width, experts of a token, all experts.
+    machine : Machine
+    item : int
+        Bytes of an element that is dispatched; results have two or more.
+    """
+
+    def __init__(self, kind: str, group: RankGroup, sizes, machine: Machine, item: int):
+        self._sizes, self._item = sizes, item if kind == "dispatch" else max(2, item)
+        super().__init__(kind, group, machine)
+        tokens, width, topk, experts = sizes
+        copies = count_groups(topk, experts, group.extent) * (group.extent - 1)
+        self.nbytes = int(tokens * copies * width * self._item)
+        self.pool = tokens * topk * width * max(2, item)
+
+    def times_on(self, machine):
+        extent, node = self.group.extent, machine.node_ranks or self.group.ranks
+        nodes = -(-self.group.stride * extent // node)
+        tokens, width, topk, experts = self._sizes
+        if not (machine.nccl and machine.exchanges):
+            sent = tokens * count_groups(topk, experts, extent) * width * self._item
+            seconds = CollectiveProgram(
+                "exchange", self.group, int(sent), machine, self._item
+            ).times.seconds
+            return ProgramTimes(seconds, 0.0, seconds)
+        link, units = machine.nccl.link_bytes_per_s, machine.compute.units
+        sizes = *self._sizes, extent, min(nodes, extent)
+        normal = replace(machine.exchanges[self.name], itemsize=self._item)
+        quick = replace(machine.exchanges[f"low_latency_{self.name}"], itemsize=self._item)
+        seconds = normal.throughput_s(link, *sizes, _EXCHANGE_UNITS)
+        if tokens <= _LOW_LATENCY_TOKENS:
+            seconds = min(seconds, quick.low_latency_s(link, *sizes, units))
+        return ProgramTimes(seconds, 0.0, seconds)
 
 
 class SimulatedProgram(ChainProgram):

@@ -9,38 +9,88 @@ FSDP                  rows of tokens, weights gathered for each multiplication  
 HSDP                  copies of groups that do FSDP                              [3]_, §3.2.2
 TP × FSDP             FSDP of groups that do TP + SP                             [4]_
 TP × DP               copies of groups that do TP + SP                           [5]_
+Async TP              TP + SP, each collective overlapped with its GEMM          [6]_
+Async TP × FSDP       FSDP of groups that do this                                [4]_
+EP × FSDP             experts on their own ranks, FSDP of all other weights      [7]_
 ====================  =========================================================  ================
 
 .. [1] Shoeybi et al., Megatron-LM, 2019
 .. [2] Korthikanti et al., Reducing Activation Recomputation, 2022
 .. [3] Zhao et al., PyTorch FSDP, 2023
 .. [4] Liang et al., TorchTitan, 2024, §2.1.2
+.. [6] PyTorch's symmetric memory (Wang et al., 2023, has the ring), and Transformer Engine
+.. [7] Liu et al., DeepSeek-V3, 2024, §3.2; PyTorch's TorchTitan has it, too
 .. [5] Narayanan et al., Efficient Large-Scale Language Model Training, 2021
 """
 
 from collections.abc import Collection
+from math import inf
+from typing import NamedTuple
 
 from .description import Chain
-from .mesh import DeviceMesh, Layout
+from .mesh import EXPERT, EXPERTS_DIM, DeviceMesh, Layout
+from .programs import ASYNC
 
-#: Name -> what the inner dimension does, what the outer ones do.
+
+class Refusal(NamedTuple):
+    """Why a scheme is not possible, and the bytes that it needs of a rank if that is why; of
+    several refusals the least is told."""
+
+    nbytes: float
+    why: str
+
+
+#: In place of bytes: the layout is not possible; the mesh has another shape.
+REFUSED_LAYOUT, _REFUSED_MESH = 1e300, inf
+
+
+class Scheme(NamedTuple):
+    """What a published scheme does along the inner dimension of a mesh, and along the outer ones;
+    the programs that overlap along the inner one."""
+
+    inner: str
+    outer: str
+    overlap: frozenset[str] = frozenset()
+
+    def suits(self, chain: Chain) -> bool:
+        """Whether a chain has what the scheme divides."""
+        return self.inner != "ep" or any(matrix.count > 1 for matrix in chain.matrices.values())
+
+    def why_not(self, mesh: DeviceMesh) -> Refusal | None:
+        """The reason why a mesh has another shape."""
+        if self.inner == "ep":
+            of_experts = mesh.names[-1] == EXPERTS_DIM
+            why = "it needs a mesh whose last dimension is ep, as dp=2,ep=4"
+            return None if of_experts else Refusal(_REFUSED_MESH, why)
+        if self.inner != self.outer and len(mesh.extents) < 2:
+            return Refusal(_REFUSED_MESH, "it needs a mesh of two dimensions, as dp=2,tp=4")
+        return None
+
+
+#: Name -> scheme.
 CONTENDERS = {
-    "Megatron TP": ("tp", "tp"),
-    "TP + SP": ("sp", "sp"),
-    "FSDP": ("fsdp", "fsdp"),
-    "HSDP": ("fsdp", "dp"),
-    "TP × FSDP": ("sp", "fsdp"),
-    "TP × DP": ("sp", "dp"),
+    "Megatron TP": Scheme("tp", "tp"),
+    "TP + SP": Scheme("sp", "sp"),
+    "FSDP": Scheme("fsdp", "fsdp"),
+    "HSDP": Scheme("fsdp", "dp"),
+    "TP × FSDP": Scheme("sp", "fsdp"),
+    "TP × DP": Scheme("sp", "dp"),
+    "Async TP": Scheme("sp", "sp", ASYNC),
+    "Async TP × FSDP": Scheme("sp", "fsdp", ASYNC),
+    "EP × FSDP": Scheme("ep", "fsdp"),
 }
 #: The kinds of matrices that are not redistributed along a dimension.
-_STATIONARY = {"tp": ("weight",), "sp": ("weight",), "fsdp": ("made",), "dp": ("made",)}
+_STATIONARY = {
+    **dict.fromkeys(("tp", "sp"), ("weight",)),
+    **dict.fromkeys(("fsdp", "dp", "ep"), ("made",)),
+}
 
 
 def contender(
-    chain: Chain, mesh: DeviceMesh, name: str
+    chain: Chain, mesh: DeviceMesh, name: str, by_expert: Collection[str] = ()
 ) -> tuple[dict[str, Layout], tuple[Collection[str], ...]]:
     """The layout of every variable, and for each dimension the kinds of matrices that are not
-    redistributed along it.
+    redistributed along it, with ``overlap`` where programs overlap.
 
     Examples
     --------
@@ -50,7 +100,7 @@ def contender(
     >>> layouts["X"], layouts["W1"], layouts["W2"], stationary
     (('S(0)', 'S(0)'), ('S(0)', 'S(1)'), ('S(1)', 'S(0)'), (('made',), ('weight',)))
     """
-    inner, outer = CONTENDERS[name]
+    inner, outer, overlap = CONTENDERS[name]
     kinds = [outer] * (len(mesh.extents) - 1) + [inner]
     tensor, weights = _tensor_parallel(chain)
     layouts = {}
@@ -63,8 +113,12 @@ def contender(
         # FSDP divides the other side of a weight that is divided by rows already
         by_rows = variable in weights and cut.get(inner) == "S(0)"
         cut["fsdp"] = "S(1)" if by_rows else "S(0)"
+        cut["ep"] = EXPERT if variable in by_expert else "S(0)"
         layouts[variable] = mesh.plain(tuple(cut[kind] for kind in kinds))
-    return layouts, tuple(_STATIONARY[kind] for kind in kinds)
+    stationary = [_STATIONARY[kind] for kind in kinds]
+    if overlap:
+        stationary[-1] += ("overlap",)
+    return layouts, tuple(stationary)
 
 
 def _tensor_parallel(chain: Chain) -> tuple[dict[str, str], set[str]]:

@@ -3,24 +3,29 @@ transformers.
 
 ==============  =====================================================================
 GPT-3 175B      Brown et al., 2020, Table 2.1: d_model 12288, 96 heads of 128, 2048 tokens;
-                the inner layer is 4 · d_model
+                the inner layer is 4 · d_model; the vocabulary is that of GPT-2
+GPT 22B         Korthikanti et al., 2022, Table 3
 Llama 3         Grattafiori et al., 2024 (The Llama 3 Herd of Models), Table 3: 8B, 70B and 405B;
                 8 key/value heads, sequences of 8192 tokens in pre-training
 Mistral 7B      Jiang et al., 2023, Table 1
 Mixtral 8x7B    Jiang et al., 2024, Table 1
+Gemma 2, 3      config.json of google/gemma-2-9b, 2024, and google/gemma-3-27b-it, 2025
 Qwen2.5 72B     config.json of Qwen/Qwen2.5-72B, 2024
+Qwen3           config.json of Qwen/Qwen3-30B-A3B and Qwen/Qwen3-235B-A22B, 2025
+gpt-oss 120B    config.json of openai/gpt-oss-120b, 2025
 DeepSeek-V3     DeepSeek-AI, 2024, §4.2, and config.json; 4096 tokens in pre-training
+Kimi K2         config.json of moonshotai/Kimi-K2-Instruct, 2025
 ==============  =====================================================================
 """
 
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from os.path import isfile
 from pathlib import Path
-from textwrap import dedent
+from typing import NamedTuple
 
 from drbench.errors import UsageError, did_you_mean, shown
 
@@ -30,132 +35,235 @@ from .description import Chain, lines, read
 MODELS = tomllib.loads(Path(__file__).with_name("models.toml").read_text("utf-8"))
 #: The most tokens of a sequence by default.
 _SEQUENCE = 8192
-_REQUIRED = (
-    *("hidden_size", "intermediate_size", "num_attention_heads", "hidden_act"),
-    "max_position_embeddings",
-)
+_REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "hidden_act")
 #: Where a config of several models has that of the language model.
 _LANGUAGE = ("text_config", "llm_config", "language_config", "thinker_config")
 #: Model types whose MLP without silu is known to have no gate (None: a config without a type).
 _NO_GATE = (None, "gpt_neox", "phi", "starcoder2")
+#: Model types without windows unless use_sliding_window is true.
+_NO_WINDOW = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
+#: Every how many layers one sees all tokens, of model types whose configs need not say it.
+_FULL_EVERY = {"cohere2": 4, "gemma2": 2, "gemma3_text": 6}
 #: Model types whose MLP has the input of the attention, not its result.
 _PARALLEL = ("cohere", "cohere2", "gpt_neox", "gptj", "phi")
 #: Keys that change no shape, or only those of norms, routers, biases and embeddings.
 _NO_SHAPE = re.compile(
-    "token|vocab|rope|rotary|position|window|norm|drop|bias|init|dtype|loss|coef|version|quant"
+    "token|vocab|vision|rope|switch|rotary|position|window|norm|drop|bias|init|dtype|loss|coef|version|quant"
     "|context|scal|multiplier|router|nextn|mtp|architectures|auto_map|topk_group|n_group|label|_tp$"
-    "|^(num|n)(_hidden)?_layers?$|max_length|parallel_residual|ep_size|^output_|^return_"
+    "|^(num|n)(_hidden)?_layers?$|max_length|parallel_residual|ep_size|^output_|^return_|^top_k$|gated_act"
 )
 #: Words of keys that change a structure, even by true or a text.
 _STRUCTURE = re.compile(
     "expert|moe|layer|gate|mlp|ffn|resid|hybrid|mamba|ssm|shared|share_|encoder|cross|linear|conv"
 )
-_SAME = ("full_attention", "sliding_attention", "chunked_attention")
+_KINDS = ("full_attention", "sliding_attention")
+
+
+class ModelSizes(NamedTuple):
+    """Sizes of a whole model.
+
+    Attributes
+    ----------
+    layers : dict of str to int
+        The number of layers that each part describes: of ``block``, ``block-window`` and the same
+        with ``dense-`` before.
+    width, vocab : int
+        Columns and rows of the embedding.
+    tied : bool
+        Whether the output multiplies the embedding's own matrix.
+    """
+
+    layers: dict[str, int]
+    width: int
+    vocab: int
+    tied: bool
 
 
 def _changes_shapes(key: str, value: object) -> bool:
     """Whether a key that is not read may change the shape of a layer, or of some layers."""
-    if not value or value == "default" or _NO_SHAPE.search(key):
+    if not value or value in ("default", "local_attn_first") or _NO_SHAPE.search(key):
         return False
     if key == "layer_types" and isinstance(value, list):
-        return any(kind not in _SAME for kind in value)
+        return any(kind not in _KINDS for kind in value)
     if re.search("(freq|frequency|interval|step|period)$", key):
         return value != 1
     is_size = type(value) is int and value != 1 or isinstance(value, (list, dict))
     return is_size or bool(_STRUCTURE.search(key))
 
 
-def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, str]:
-    """The text of each part of a model, from its config.
+class _Config:
+    """The config of a language model, and the keys that were read."""
+
+    def __init__(self, name: str, config: Mapping):
+        while nested := [config[key] for key in _LANGUAGE if isinstance(config.get(key), dict)]:
+            config = {"tie_word_embeddings": config.get("tie_word_embeddings"), **nested[0]}
+        self.name, self.type = name, config.get("model_type")
+        self.is_gemma = str(self.type).startswith("gemma")
+        act = config.get("hidden_activation") or config.get("hidden_act")
+        self.keys = {**config, "hidden_act": act or ("gelu" if self.is_gemma else None)}
+        self.known = {"hidden_act", "model_type"}
+
+    def refuse(self, why: str) -> UsageError:
+        return UsageError(f"{self.name}: {why}. Describe the layer in a file of its own.")
+
+    def size(self, *keys: str, default: int | None = None) -> int:
+        """The value of the keys, names of the same size."""
+        self.known.update(keys)
+        given = {key: self.keys[key] for key in keys if self.keys.get(key) is not None}
+        values = [*given.values()] or [default]
+        if any(type(value) is not int or value < (default != 0) for value in values):
+            raise UsageError(
+                f"{self.name}: {' or '.join(given or keys)} must be an integer above 0, got "
+                f"{shown(values[0])}. Correct the file."
+            )
+        if len({*values}) > 1:
+            raise UsageError(f"{self.name}: {' and '.join(given)} differ. Leave one out.")
+        return values[0]
+
+    def between(self) -> str:
+        """The function of the MLP."""
+        act, no_gate = str(self.keys["hidden_act"]), self.type in _NO_GATE
+        of = {"silu": "swiglu", "gelu": "gelu", "relu": "relu"}.get(act.partition("_")[0], "")
+        if of == "gelu" and self.is_gemma:
+            return "geglu"
+        if not of or (of != "swiglu" and not no_gate):
+            raise self.refuse(
+                "hidden_act must be silu or, of gemma, gelu (with a gate), or gelu or relu "
+                f"(without; of {', '.join(filter(None, _NO_GATE))}), got {act} of model_type "
+                f"{shown(self.type)}"
+            )
+        return of
+
+    def windows(self, dense: int) -> list[int]:
+        """The tokens that a token of each layer sees; 0: all before it. Of an unknown number of
+        layers there is one of each kind at least."""
+        window, types = self.size("sliding_window", default=0), self.keys.get("layer_types") or []
+        used = self.keys.get("use_sliding_window", self.type not in _NO_WINDOW)
+        first = every = 0
+        if not types and used and window:
+            every = _FULL_EVERY.get(str(self.type), 0)
+            names = ("sliding_window_pattern", "_sliding_window_pattern", "layer_switch")
+            every = self.size(*names, default=every)
+            if "use_sliding_window" in self.keys:
+                first = self.size("max_window_layers", default=0)
+        layers = self.size("num_hidden_layers", default=len(types) or dense + first + every + 1)
+        if layers > 9999 or types and len(types) != layers:
+            raise UsageError(
+                f"{self.name}: num_hidden_layers must be the length of layer_types and below "
+                f"10000, got {layers}. Correct the file."
+            )
+        has = [kind == _KINDS[1] for kind in types] or [
+            x >= first and (not every or (x + 1) % every > 0) for x in range(layers)
+        ]
+        return [window if used and here else 0 for here in has]
+
+
+def parts(
+    name: str, config: Mapping, tokens: int | None = None
+) -> tuple[dict[str, str], ModelSizes | None]:
+    """The text of each part of a model, from its config; and the sizes of the whole model, if the
+    config has them.
 
     Raises
     ------
     UsageError
         If sizes are missing or wrong, or a key may change shapes in a way that is not known.
     """
-    kind, known = config.get("model_type"), {"hidden_act", "model_type"}
+    read_from = _Config(name, config)
+    config, kind, size = read_from.keys, read_from.type, read_from.size
     if missing := [key for key in _REQUIRED if config.get(key) is None]:
-        nested = [key for key in _LANGUAGE if isinstance(config.get(key), dict)]
-        remedy = "Describe the layer in a file of its own."
-        if nested:
-            remedy = f"The language model is in {nested[0]}: use a file of that alone."
-        raise UsageError(f"{name}: model_type {shown(kind)} has no {', '.join(missing)}. {remedy}")
-
-    def size(*keys, default=None):
-        known.update(keys)
-        given = {key: config[key] for key in keys if config.get(key) is not None}
-        values = [*given.values()] or [default]
-        if any(type(value) is not int or value < (default != 0) for value in values):
-            raise UsageError(
-                f"{name}: {' or '.join(given or keys)} must be an integer above 0, got "
-                f"{shown(values[0])}. Correct the file."
-            )
-        if len({*values}) > 1:
-            raise UsageError(f"{name}: {' and '.join(given)} differ. Leave one out.")
-        return values[0]
-
-    act = str(config["hidden_act"])
-    of = {"silu": "swiglu", "gelu": "gelu", "relu": "relu"}.get(act.partition("_")[0], "")
-    if not of or (of != "swiglu" and kind not in _NO_GATE):
-        raise UsageError(
-            f"{name}: hidden_act must be silu (with a gate), or gelu or relu (without; of "
-            f"{', '.join(filter(None, _NO_GATE))}), got {act} of model_type {shown(kind)}. "
-            "Describe the layer in a file of its own."
-        )
+        raise read_from.refuse(f"model_type {shown(kind)} has no {', '.join(missing)}")
+    of = read_from.between()
     width, heads, inner = map(size, ("hidden_size", "num_attention_heads", "intermediate_size"))
-    kv_heads = size("num_key_value_heads", default=heads)
-    if width % heads and config.get("head_dim") is None:
+    kv_heads, latent = size("num_key_value_heads", default=heads), size("kv_lora_rank", default=0)
+    if width % heads and config.get("head_dim") is None and not latent:
         raise UsageError(
             f"{name}: hidden_size {width} is no multiple of num_attention_heads {heads}. Add "
             "head_dim."
         )
-    head_dim = size("head_dim", default=width // heads)
-    sequence = min(size("max_position_embeddings"), _SEQUENCE)
+    head_dim = size("head_dim", default=max(1, width // heads))
+    sequence = min(size("max_position_embeddings", default=_SEQUENCE), _SEQUENCE)
     tokens = tokens or sequence
-    dense = size("first_k_dense_replace", default=0)
     count = size("num_local_experts", "num_experts", "n_routed_experts", default=0)
+    dense = size("first_k_dense_replace", default=0) if count else 0
     topk = size("num_experts_per_tok", "experts_per_token") if count else 0
     expert = size("moe_intermediate_size", default=inner) if count else inner
     shared = expert * size("n_shared_experts", "num_shared_experts", default=0)
     whole = size("shared_expert_intermediate_size", "shared_intermediate_size", default=0)
-    shared = whole or shared
-    if latent := size("kv_lora_rank", default=0):
-        nope, rotary, value = map(size, ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-        query, head = size("q_lora_rank", default=0), size("qk_head_dim", default=nope + rotary)
+    shared, query, rotary = whole or shared, 0, 0
+    if latent:
+        head_dim, rotary, value = map(size, ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+        query = size("q_lora_rank", default=0)
+        if size("qk_head_dim", default=head_dim + rotary) != value + rotary:
+            raise read_from.refuse(
+                f"qk_nope_head_dim and v_head_dim must be equal, got {head_dim} and {value}"
+            )
     unknown = [
-        shown(key) for key in config if key not in known and _changes_shapes(key, config[key])
+        shown(key)
+        for key in config
+        if key not in read_from.known and _changes_shapes(key, config[key])
     ]
     if unknown:
-        raise UsageError(
-            f"{name}: drbench does not know how {', '.join(unknown[:9])} change the layers of "
-            f"model_type {shown(kind)}. Describe the layer in a file of its own."
+        raise read_from.refuse(
+            f"drbench does not know how {', '.join(unknown[:9])} change the layers of "
+            f"model_type {shown(kind)}"
         )
-    add, texts, experts = partial(lines, "X", rows=tokens), {}, (count, topk)
+
+    def attend(window: int) -> str:
+        sizes = f"heads={heads}, kv_heads={kv_heads}, head_dim={head_dim}"
+        if latent:
+            sizes = f"heads={heads}, head_dim={head_dim}, rotary={rotary}"
+        sizes += f", sequence={min(sequence, tokens)}" + f", window={window}" * (window > 0)
+        wide = heads * (head_dim + rotary)
+        queries = [f"Wq = weight({width}, {wide})", "Q = X @ Wq"]
+        if query:
+            queries = [f"Wqa = weight({width}, {query})", "A = X @ Wqa"]
+            queries += [f"Wqb = weight({query}, {wide})", "Q = A @ Wqb"]
+        inputs = [
+            *queries,
+            f"Wkva = weight({width}, {latent + rotary})",
+            "L = X @ Wkva",
+            f"C = columns(L, first={latent})",
+            f"Wkvb = weight({latent}, {heads * 2 * head_dim})",
+            "KV = C @ Wkvb",
+            f"O = latent_attention(Q, KV, {sizes})",
+        ]
+        if not latent:
+            inputs = [
+                f"Wqkv = weight({width}, {(heads + 2 * kv_heads) * head_dim})",
+                "QKV = X @ Wqkv",
+                f"O = attention(QKV, {sizes})",
+            ]
+        start, end = f"X = input({tokens}, {width})", f"Wo = weight({heads * head_dim}, {width})"
+        return "\n".join([start, *inputs, end, "Y = O @ Wo"])
+
+    mlp, sparse = ((width, inner, width), of), ((width, expert, width), of, (count, topk))
+    beside, texts, layers = ((width, shared, width), of), {}, {}
     if not count or dense:
-        texts["mlp"] = add((width, inner, width), of)
+        texts["mlp"] = lines("X", *mlp, rows=tokens)
     if count:
-        texts["experts"] = add((width, expert, width), of, experts)
+        texts["experts"] = lines("X", *sparse, rows=tokens)
     if shared:
-        texts["shared-expert"] = add((width, shared, width), of)
-    if latent:
-        return texts | {
-            "query": add((width, *[query][: query > 0], heads * head)),
-            "key-value": add((width, latent, heads * (nope + value))),
-            "output": add((heads * value, width)),
-        }
-    sizes = f"heads={heads}, kv_heads={kv_heads}, head_dim={head_dim}"
-    texts["attention"] = dedent(f"""\
-        X = input({tokens}, {width})
-        Wqkv = weight({width}, {(heads + 2 * kv_heads) * head_dim})
-        QKV = X @ Wqkv
-        O = attention(QKV, {sizes}, sequence={min(sequence, tokens)})
-        Wo = weight({heads * head_dim}, {width})
-        Y = O @ Wo""")
-    if not shared:
-        is_parallel = config.get("use_parallel_residual", kind in _PARALLEL)
-        mlp = lines("X" if is_parallel else "Z", (width, expert, width), of, experts)
-        texts["block"] = f"{texts['attention']}\nZ = X + Y\n{mlp}\nS = Z + Y2"
-    return texts
+        texts["shared-expert"] = lines("X", *beside, rows=tokens)
+    x = "X" if config.get("use_parallel_residual", kind in _PARALLEL) else "Z"
+    windows = read_from.windows(dense)
+    kinds = Counter((layer < dense, window) for layer, window in enumerate(windows))
+    for (is_dense, window), number in sorted(kinds.items()):
+        suffix = "-window" if window and not all(windows) else ""
+        text = texts[f"attention{suffix}"] = attend(window)
+        text += f"\nZ = X + Y\n{lines(x, *(mlp if is_dense else sparse))}"
+        if shared and not is_dense:
+            text += f"\n{lines(x, *beside, first=3)}\nM = Y2 + Y4\nS = Z + M"
+        else:
+            text += "\nS = Z + Y2"
+        part = f"{'dense-' * is_dense}block{suffix}"
+        texts[part], layers[part] = text, number
+    if not (config.get("vocab_size") and config.get("num_hidden_layers")):
+        return texts, None
+    tied = config.get("tie_word_embeddings")
+    if tied is None:
+        tied = read_from.is_gemma or str(kind).startswith("cohere")
+    return texts, ModelSizes(layers, width, size("vocab_size"), bool(tied))
 
 
 def presets() -> list[str]:
@@ -164,12 +272,27 @@ def presets() -> list[str]:
     Examples
     --------
     >>> "llama3-70b:mlp" in presets(), len(presets())
-    (True, 27)
+    (True, 57)
     """
-    return [f"{model}:{part}" for model in MODELS for part in parts(model, MODELS[model])]
+    return [f"{model}:{part}" for model in MODELS for part in parts(model, MODELS[model])[0]]
 
 
-def text_of(name: str, tokens: int | None = None) -> str:
+def _find(name: str) -> tuple[str, str, object]:
+    """The model, the part, and the model's config; of the path of a text no part, and the text."""
+    model, _, part = (f"{name}:" if name.endswith(".json") else name).rpartition(":")
+    try:
+        if isfile(name) and model != name:
+            return name, "", Path(name).read_text("utf-8")
+        if isfile(model):
+            return model, part, json.loads(Path(model).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{name} cannot be read: {error}. Use a text or a config.json.") from None
+    return model, part, MODELS.get(model)
+
+
+def text_of(
+    name: str, tokens: int | None = None, sequence: int | None = None, context: int | None = None
+) -> str:
     """The text of a transformer's layer, or of a file, for
     :func:`drbench.chains.model.description.read`.
 
@@ -177,17 +300,23 @@ def text_of(name: str, tokens: int | None = None) -> str:
     ----------
     name : str
         ``MODEL:PART``, or ``PATH.json:PART`` with the config.json of a model, or the path of a
-        text. A part is ``mlp``, ``experts``, ``attention`` (with its projections) or ``block``:
-        both, each with its residual connection; or a projection of latent attention. Norms, routers
-        and biases are left out.
+        text. A part is ``mlp``, ``experts``, ``shared-expert``, ``attention`` (with its
+        projections) or ``block``: both, each with its residual connection. Of a model with several
+        kinds of layers, ``attention-window`` and ``block-window`` are those with a window, and
+        ``dense-block`` those without experts. Norms, routers and biases are left out.
     tokens : int, optional
-        Rows of X: tokens of all sequences. By default those of a file; of a model one sequence, of
-        at most 8192 tokens.
+        Rows of X: tokens of all sequences. By default those of a file; of a model one sequence.
+    sequence : int, optional
+        Tokens of a sequence; of a model by default the longest, or 8192.
+    context : int, optional
+        Instead of sequences, each row of X, one by default, is the new token of a sequence with a
+        cache of so many tokens.
 
     Raises
     ------
     UsageError
-        If there is no such preset, or a file is wrong.
+        If there is no such preset, or a file is wrong, or there is no attention for a sequence or
+        a cache.
 
     Examples
     --------
@@ -198,25 +327,52 @@ def text_of(name: str, tokens: int | None = None) -> str:
     H1 = swiglu(Y1)
     W2 = weight(28672, 8192)
     Y2 = H1 @ W2
+    >>> print(text_of("llama3-70b:attention", 64, context=4096).splitlines()[3])
+    O = attention(QKV, heads=64, kv_heads=8, head_dim=128, context=4096)
     """
-    model, _, part = (f"{name}:" if name.endswith(".json") else name).rpartition(":")
-    try:
-        if isfile(name) and model != name:
-            text, rows = Path(name).read_text("utf-8"), tokens and rf"\g<1>{tokens}"
-            return re.sub(r"(?m)^(\s*X\s*=\s*input\()[^,#]*", rows, text) if rows else text
-        config = json.loads(Path(model).read_text("utf-8")) if isfile(model) else MODELS.get(model)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{name} cannot be read: {error}. Use a text or a config.json.") from None
-    texts = parts(model, config, tokens) if isinstance(config, dict) else {}
-    if part not in texts:
-        known = [f"{model}:{part}" for part in texts] or presets()
-        hint = did_you_mean(name, known)
-        listed = "" if hint and not texts else f"; there are {', '.join(known)}"
-        raise UsageError(f"no preset and no file of a chain {name!r}{listed}.{hint}")
-    return texts[part]
+    model, part, config = _find(name)
+    rows = tokens or (1 if context else None)
+    if isinstance(config, str):
+        text, start = config, r"(?m)^(\s*X\s*=\s*input\()[^,#]*"
+        text = re.sub(start, rf"\g<1>{rows}", text) if rows else text
+    else:
+        texts = parts(model, config, rows or sequence)[0] if isinstance(config, dict) else {}
+        if part not in texts:
+            known = [f"{model}:{part}" for part in texts] or presets()
+            hint = did_you_mean(name, known)
+            listed = "" if hint and not texts else f"; there are {', '.join(known)}"
+            raise UsageError(f"no preset and no file of a chain {name!r}{listed}.{hint}")
+        text = texts[part]
+    if sequence or context:
+        length = f"context={context}" if context else f"sequence={sequence}"
+        given = r"(?m)^([^#\n]*\b)(?:sequence|context)\s*=[^,)#\n]*"
+        text, count = re.subn(given, rf"\g<1>{length}", text)
+        if not count:
+            raise UsageError(f"{name} has no attention for {length}. Leave that out.")
+    return text
 
 
-def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> Chain:
+def model_sizes(name: str) -> ModelSizes | None:
+    """The sizes of the whole model of a part, ``MODEL:PART``; None of a text, and of a config
+    without num_hidden_layers or vocab_size.
+
+    Examples
+    --------
+    >>> model_sizes("gpt-oss-120b:block").layers
+    {'block': 18, 'block-window': 18}
+    """
+    model, _, config = _find(name)
+    return parts(model, config)[1] if isinstance(config, dict) else None
+
+
+def preset(
+    name: str,
+    tokens: int | None = None,
+    sequence: int | None = None,
+    context: int | None = None,
+    *,
+    backward: bool = False,
+) -> Chain:
     """The chain of :func:`text_of`.
 
     Raises
@@ -232,4 +388,4 @@ def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> C
     >>> chain.matrices["Wqkv"].cols
     10240
     """
-    return read(text_of(name, tokens), name, backward=backward)
+    return read(text_of(name, tokens, sequence, context), name, backward=backward)
