@@ -1,12 +1,12 @@
 """Published training steps and their memory against predictions: all layers, as ``drbench chain``
-predicts them, and embedding, norms, head and optimizer.
+predicts them, with embedding, norms, head and optimizer.
 
     python -m benchmarks model steps [--write results/simulated/readings/steps.csv] [--fit]
 
 Prints the parts of each predicted step, and each published number with its prediction
 (results/published/steps/steps.csv). One constant is fitted, the clock of torchtitan's machine in
-steps.toml, to the first row, which does not count; ``--fit`` finds it again. Ten seconds on one
-core.
+steps.toml, to the first row, which does not count; ``--fit`` finds it again, in a minute. The rest
+takes ten seconds on one core.
 """
 
 from collections.abc import Iterator
@@ -25,22 +25,23 @@ from drbench.chains.model.costs import LayoutCosts, Training
 from drbench.chains.model.description import read
 from drbench.chains.model.mesh import DeviceMesh
 from drbench.chains.model.transformers import MODELS, parts
-from drbench.chains.model.whole import StepShare, WholeModel, rest_memory, rest_times
+from drbench.chains.model.whole import StepShare, rest_memory, rest_times
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.sweep_values import read_toml
 from drbench.launch.host.files import ROOT
 
 PUBLISHED = ROOT / "results/published/steps/steps.csv"
 FILE = read_toml(Path(__file__).with_suffix(".toml"))
-#: What all GPT models have; Llama's sequences have 8192 tokens.
-_GPT = {"max_position_embeddings": 2048, "hidden_act": "gelu"}
+#: What all GPT models have.
+_GPT = {"max_position_embeddings": 2048, "hidden_act": "gelu", "vocab_size": 51200}
+_GPT |= {"tie_word_embeddings": True}
 #: Parts of a step that are no part of its layers.
 _REST = ("head", "embedding", "optimizer")
 #: Memory that is owned, and that a layer keeps for its backward pass.
 _OWNED, _KEPT = ("weights", "gradients", "optimizer"), ("activations", "norms")
 
 
-class Step(NamedTuple):
+class PublishedStep(NamedTuple):
     """A training step as steps.csv has it: dimensions of the mesh between semicolons, sequences of
     a tensor-parallel group, and whether the loss is ``compiled`` or ``eager``."""
 
@@ -55,7 +56,7 @@ class Step(NamedTuple):
 
 
 class StepPrediction(NamedTuple):
-    """Seconds of a training step and bytes of a rank, by part; layers, and tokens of a rank."""
+    """Seconds of a training step and bytes of a rank, by part; and tokens of a rank."""
 
     times: dict[str, float]
     memory: dict[str, int]
@@ -76,28 +77,28 @@ class StepPrediction(NamedTuple):
 
 
 @cache
-def predict(step: Step, layers: int = 0, clock: float = 0.0) -> StepPrediction:
-    """The prediction of a step, by default with the layers and the clock of steps.toml."""
-    described, is_gpt = FILE["models"][step.model], step.model.startswith("gpt")
-    config = MODELS.get(step.model) or _GPT | described["config"]
+def predict(step: PublishedStep, layers: int = 0, clock: float = 0.0) -> StepPrediction:
+    """The prediction of a step, by default with all layers and the clock of steps.toml."""
+    config, is_gpt = MODELS.get(step.model), step.model.startswith("gpt")
+    config = config or _GPT | FILE["models"][step.model]
     mesh = DeviceMesh.read(step.mesh.replace(";", ","))
     extents = dict(zip(mesh.names, mesh.extents))
     data, tensor = extents.get("dp", 1), extents.get("tp", 1)
-    tokens = step.batch * (2048 if is_gpt else 8192)
-    layers = layers or described["layers"]
-    chain = read(parts(step.model, config, data * tokens)["block"], step.model, backward=True)
+    tokens = step.batch * config["max_position_embeddings"]
+    texts, model = parts(step.model, config, data * tokens)
+    layers = layers or sum(model.layers.values())
+    chain = read(texts["block"], step.model, backward=True)
     name = f"{FILE['machines'][step.machine]},memory_bytes=1e15"
     machine = find_machine(f"{name},clock={clock}" if clock else name)
     training = Training(layers, 1, step.recompute, 0, "float32", is_gpt)
     costs = LayoutCosts(seen(machine, step.dtype, "auto"), mesh, step.dtype, training)
     search = choose(chain, [costs], effort_s=0)
     solution = next(known for known in search.contenders if known.name == step.scheme)
-    model = WholeModel(layers, config["hidden_size"], described["vocab"])
     schemes = "FSDP" in step.scheme, "Megatron" not in step.scheme, step.loss == "compiled"
-    share = StepShare(tokens, tensor, data, *schemes)
+    share = StepShare(tokens, tensor, data, *schemes, dropout=is_gpt)
     layer = sum(prod(x.shape) for x in chain.matrices.values() if x.kind == "weight")
     of_head = seen(machine, "float16" if is_gpt else "bfloat16", "auto")
-    parameters = layers * layer + 2 * model.vocab * model.width
+    parameters = layers * layer + (2 - model.tied) * model.vocab * model.width
     times = {part: layers * seconds for part, seconds in solution.parts.items()}
     times |= rest_times(model, share, training, of_head, parameters)
     rest = rest_memory(model, share, training, layer)
@@ -105,7 +106,7 @@ def predict(step: Step, layers: int = 0, clock: float = 0.0) -> StepPrediction:
     return StepPrediction(times, solution.memory | memory | rest, tokens / tensor)
 
 
-def predict_quantity(step: Step, quantity: str, clock: float = 0.0) -> float:
+def predict_quantity(step: PublishedStep, quantity: str, clock: float = 0.0) -> float:
     """A number that is published, by its words in steps.csv. Those "of TP" are relative to the same
     model with tensor parallelism alone and without recomputation."""
     if quantity.endswith(" of TP"):
@@ -132,7 +133,7 @@ def predict_quantity(step: Step, quantity: str, clock: float = 0.0) -> float:
 def compare() -> Iterator[dict]:
     """The rows of steps.csv with their predictions."""
     for row in pd.read_csv(PUBLISHED).to_dict("records"):
-        step = Step(*(row[name] for name in Step._fields))
+        step = PublishedStep(*(row[name] for name in PublishedStep._fields))
         predicted = predict_quantity(step, row["quantity"])
         is_time = row["quantity"] in ("tokens/s", "s")
         share = predict(step).rest_s / predict(step).time_s if is_time else None
@@ -142,7 +143,7 @@ def compare() -> Iterator[dict]:
 def fit_clock() -> float:
     """The clock with which the first row is met."""
     row = pd.read_csv(PUBLISHED).iloc[0]
-    step, low, high = Step(*row[[*Step._fields]]), 0.1, 1.0
+    step, low, high = PublishedStep(*row[[*PublishedStep._fields]]), 0.1, 1.0
     while high - low > 1e-4:
         clock = (low + high) / 2
         slow = predict_quantity(step, row.quantity, clock) < row.published
@@ -159,8 +160,8 @@ def main() -> None:
         print(f"clock = {fit_clock()}")
         return
     rows = pd.DataFrame(compare())
-    steps = rows[rows.rest_share.notna()][[*Step._fields]]
-    for step in map(Step._make, steps.itertuples(index=False)):
+    steps = rows[rows.rest_share.notna()][[*PublishedStep._fields]]
+    for step in map(PublishedStep._make, steps.itertuples(index=False)):
         predicted = predict(step)
         print(*step)
         print("   s:", *(f"{part} {seconds:.3f}" for part, seconds in predicted.times.items()))
@@ -169,7 +170,9 @@ def main() -> None:
     ratios = rows.predicted / rows.published
     lines = [
         [*row, f"{predicted:.4g}", f"{ratio:.2f}"]
-        for row, predicted, ratio in zip(rows[heads].itertuples(index=False), rows.predicted, ratios)
+        for row, predicted, ratio in zip(
+            rows[heads].itertuples(index=False), rows.predicted, ratios
+        )
     ]
     print(table([*heads, "predicted", "ratio"], lines))
     if given.write:

@@ -4,17 +4,18 @@ takes time."""
 import pytest
 
 from drbench.chains.model.costs import Training
-from drbench.chains.model.whole import StepShare, WholeModel, rest_memory, rest_times
+from drbench.chains.model.transformers import ModelSizes
+from drbench.chains.model.whole import StepShare, rest_memory, rest_times
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 
-MODEL = WholeModel(layers=3, width=8, vocab=60)
+MODEL = ModelSizes({}, width=8, vocab=60, tied=False)
 FREE = Link("free", float("inf"))
 #: Seconds of these machines are products of a GEMM, bytes of memory, bytes of a wire.
 PRODUCTS = Machine("products", Compute(2.0), (FREE,))
 MEMORY = Machine("memory", Compute(1e30, memory_bytes_per_s=1.0), (FREE,))
 WIRE = Machine("wire", Compute(1e30), (Link("wire", 1.0),))
-TRAINING = Training()
+TRAINING = Training(layers=3)
 
 
 def times(machine, share, training=TRAINING, parameters=1000, model=MODEL):
@@ -47,9 +48,9 @@ def test_ranks_divide_norms_with_sequences_and_the_optimizer_with_zero():
     whole = times(MEMORY, share._replace(sequence=False))["norms"]
     assert times(MEMORY, share)["norms"] == whole / 4
     for kind, passes in (("none", 5), ("attention", 5), ("selective", 7), ("full", 7)):
-        norms = times(MEMORY, share, Training(recompute=kind))["norms"]
+        norms = times(MEMORY, share, TRAINING._replace(recompute=kind))["norms"]
         assert norms == pytest.approx(7 * passes * 2 * 100 * 8 / 4)
-    optimizer = lambda share, zero: times(MEMORY, share, Training(zero=zero))["optimizer"]
+    optimizer = lambda share, zero: times(MEMORY, share, TRAINING._replace(zero=zero))["optimizer"]
     assert [optimizer(share, zero) for zero in range(3)] == [10000, 5000, 5000]
     assert optimizer(share._replace(sharded=True), 0) == 5000
 
@@ -74,9 +75,11 @@ def test_only_rows_of_tensor_parallelism_and_the_embedding_s_weights_are_waited_
     [(0, False, (1, 1, 1)), (1, False, (1, 1, 4)), (2, False, (1, 4, 4)), (0, True, (4, 4, 4))],
 )
 @pytest.mark.parametrize("tied", [False, True])
-def test_data_parallel_ranks_divide_what_zero_says_of_embedding_and_head(zero, sharded, parts, tied):
+def test_data_parallel_ranks_divide_what_zero_says_of_embedding_and_head(
+    zero, sharded, parts, tied
+):
     share = StepShare(100, tensor=2, data=4, sharded=sharded)
-    training = Training(zero=zero, gradients="float32")
+    training = TRAINING._replace(zero=zero, gradients="float32")
     found = rest_memory(MODEL._replace(tied=tied), share, training, 64)
     own = 30 * 8 * (1 if tied else 2)
     assert found["weights"] == 2 * own / parts[0]
@@ -88,12 +91,16 @@ def test_data_parallel_ranks_divide_what_zero_says_of_embedding_and_head(zero, s
 
 def test_what_is_held_at_the_loss():
     share = StepShare(100, tensor=4)
-    held = lambda share, kind="none": rest_memory(MODEL, share, Training(recompute=kind), 64)
+    held = lambda share, kind="none": rest_memory(
+        MODEL, share, TRAINING._replace(recompute=kind), 64
+    )
     assert held(share)["logits"] == 18 * 100 * 15
     assert held(share._replace(tensor=1))["logits"] == 14 * 100 * 60
     assert held(share._replace(fused_loss=True))["logits"] == 4 * 100 * 15
     # two inputs of norms a layer
     assert held(share)["norms"] == held(share, "attention")["norms"] == 3 * 2 * 2 * 100 * 8 / 4
     assert held(share._replace(sequence=False))["norms"] == 3 * 2 * 2 * 100 * 8
+    # with a mask of a byte an element each
+    assert held(share._replace(dropout=True))["norms"] == 3 * 2 * (2 + 1) * 100 * 8 / 4
     assert held(share, "full")["norms"] == held(share, "selective")["norms"] == 0
     assert held(share)["gradients"] == held(share)["weights"]

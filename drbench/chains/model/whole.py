@@ -12,6 +12,7 @@ from drbench.program.problem import ITEMSIZES
 
 from .costs import Training
 from .programs import CollectiveProgram, RankGroup
+from .transformers import ModelSizes
 
 #: Bytes that a loss moves and holds for a logit: about ten passes in float32 by separate kernels,
 #: which hold log-probabilities, two gradients and logits in 16 bits; or one compiled kernel, which
@@ -24,16 +25,6 @@ _NORM_PASSES = 2, 3
 #: Bytes of float32: of reduced gradients, and that Adam reads and writes for a parameter: weight,
 #: two moments; the gradient is read, clipped and read again.
 _FLOAT, _ADAM = 4, 4 * (6 + 4)
-
-
-class WholeModel(NamedTuple):
-    """A transformer: its layers, their width, and the size of its vocabulary; ``tied``: the head
-    has the weights of the embedding."""
-
-    layers: int
-    width: int
-    vocab: int
-    tied: bool = False
 
 
 class StepShare(NamedTuple):
@@ -51,6 +42,8 @@ class StepShare(NamedTuple):
         Tensor-parallel ranks divide the rows of norms.
     fused_loss : bool
         One compiled kernel computes the loss.
+    dropout : bool
+        Two masks of a byte an element are kept with the inputs of norms.
     item : int
         Bytes of an element.
     """
@@ -61,26 +54,26 @@ class StepShare(NamedTuple):
     sharded: bool = False
     sequence: bool = True
     fused_loss: bool = False
+    dropout: bool = False
     item: int = 2
 
-    def words(self, model: WholeModel) -> int:
+    def words(self, model: ModelSizes) -> int:
         """Words of the vocabulary of a rank."""
         return -(-model.vocab // self.tensor)
 
-    def norm_bytes(self, model: WholeModel) -> int:
-        """Of the input of a norm."""
-        divided = self.tensor if self.sequence else 1
-        return self.item * self.tokens * model.width // divided
+    def normed(self, model: ModelSizes) -> int:
+        """Elements of the input of a norm."""
+        return self.tokens * model.width // (self.tensor if self.sequence else 1)
 
 
 def rest_times(
-    model: WholeModel, share: StepShare, training: Training, machine: Machine, parameters: int
+    model: ModelSizes, share: StepShare, training: Training, machine: Machine, parameters: int
 ) -> dict[str, float]:
     """Seconds of a training step beside its layers, by part.
 
     Parameters
     ----------
-    model : WholeModel
+    model : ModelSizes
     share : StepShare
     training : Training
     machine : Machine
@@ -92,12 +85,12 @@ def rest_times(
     --------
     >>> from drbench.launch.cases.machine_models import find_machine
     >>> machine = find_machine("dgxh100").for_dtype("bfloat16")
-    >>> share = StepShare(16384, data=8, sharded=True)
-    >>> times = rest_times(WholeModel(32, 4096, 128256), share, Training(), machine, 8030000000)
+    >>> share, llama = StepShare(16384, data=8, sharded=True), ModelSizes({}, 4096, 128256, False)
+    >>> times = rest_times(llama, share, Training(32), machine, 8030000000)
     >>> print(*(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in times.items()))
     head 95.0 ms embedding 9.2 ms norms 16.0 ms optimizer 14.0 ms
     """
-    compute, (tokens, tensor, data, sharded, _, fused, item) = machine.compute, share
+    compute, (tokens, tensor, data, sharded, _, fused, _, item) = machine.compute, share
     words, width, ranks = share.words(model), model.width, tensor * data
     gemms = (tokens, words, width), (tokens, width, words), (width, words, tokens)
     head_s = sum(compute.gemm_s(*sizes, item) for sizes in gemms)
@@ -117,25 +110,25 @@ def rest_times(
             embedding_s += CollectiveProgram(kind, group, nbytes, machine, size).times.seconds
     forward, backward = _NORM_PASSES
     again = forward * (training.recompute in ("selective", "full"))
-    norms = (2 * model.layers + 1) * (forward + again + backward)
+    norms = (2 * training.layers + 1) * (forward + again + backward)
     own = parameters / tensor / (data if sharded or training.zero else 1)
     return {
         "head": head_s,
         "embedding": embedding_s,
-        "norms": norms * compute.memory_s(share.norm_bytes(model)),
+        "norms": norms * compute.memory_s(item * share.normed(model)),
         "optimizer": compute.memory_s(_ADAM * own),
     }
 
 
 def rest_memory(
-    model: WholeModel, share: StepShare, training: Training, layer_parameters: int
+    model: ModelSizes, share: StepShare, training: Training, layer_parameters: int
 ) -> dict[str, int]:
     """Bytes of a rank beside those of its layers, when it computes the loss, by what they are;
     ``gathered``: embedding and head, weights of two layers, and gradients of one in float32.
 
     Parameters
     ----------
-    model : WholeModel
+    model : ModelSizes
     share : StepShare
     training : Training
     layer_parameters : int
@@ -143,8 +136,8 @@ def rest_memory(
 
     Examples
     --------
-    >>> share = StepShare(16384, data=8, sharded=True)
-    >>> nbytes = rest_memory(WholeModel(32, 4096, 128256), share, Training(), 218103808)
+    >>> share, llama = StepShare(16384, data=8, sharded=True), ModelSizes({}, 4096, 128256, False)
+    >>> nbytes = rest_memory(llama, share, Training(32), 218103808)
     >>> print(*(f"{name} {count / 2**30:.2f}" for name, count in nbytes.items()))
     weights 0.24 gradients 0.24 optimizer 1.47 logits 27.40 norms 8.00 gathered 3.58
     """
@@ -152,7 +145,8 @@ def rest_memory(
     own = words * model.width * (2 - model.tied)
     parts = [-(-own // (share.data if zero >= level else 1)) for level in (3, 2, 1)]
     held = _FUSED_HELD if share.fused_loss else _HELD + _HELD_IN_PARTS * (share.tensor > 1)
-    kept = 2 * model.layers * (training.recompute in ("none", "attention"))
+    stored = 2 * training.layers * (training.recompute in ("none", "attention"))
+    stored *= share.item + share.dropout
     layer = layer_parameters // share.tensor
     gathered = share.item * (own + 2 * layer) + _FLOAT * layer
     return {
@@ -160,6 +154,6 @@ def rest_memory(
         "gradients": ITEMSIZES[training.gradients or "bfloat16"] * parts[1],
         "optimizer": 12 * parts[2],
         "logits": held * share.tokens * words,
-        "norms": kept * share.norm_bytes(model),
+        "norms": stored * share.normed(model),
         "gathered": gathered * share.sharded,
     }
