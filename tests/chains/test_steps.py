@@ -22,7 +22,6 @@ def test_steps_are_within_the_bars_but_the_first_to_which_a_constant_is_fitted()
 def test_the_predictions_of_the_page_are_those_of_the_model():
     published = pd.read_csv(PUBLISHED)
     assert ROWS[published.columns].equals(published)
-    cheap = ROWS[(ROWS.mesh == "dp=8") | (ROWS.quantity == "layer of TP")]
-    for row in cheap.groupby("quantity").tail(1).itertuples():
+    for row in ROWS[ROWS.mesh == "dp=8"].iloc[-2:].itertuples():
         step = PublishedStep(*(getattr(row, name) for name in PublishedStep._fields))
         assert predict_quantity(step, row.quantity) == pytest.approx(row.predicted, rel=1e-3)
