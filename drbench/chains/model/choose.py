@@ -516,7 +516,7 @@ class ShardingSearch:
         chain = self._chain(costs)
         layouts, stationary = contender(chain, costs.mesh, name, costs.by_expert(chain))
         if why := self._why_not(costs, layouts):  # of which matrix follows from the scheme
-            return Refusal(REFUSED_LAYOUT, f"{why.partition(': ')[2]} (mesh {costs.mesh})")
+            return Refusal(REFUSED_LAYOUT, f"on {costs.mesh}, {why.partition(': ')[2]}")
         domains = {variable: [layout] for variable, layout in layouts.items()}
         optimum = search(domains, costs.factors(chain, domains, stationary))
         if optimum is None:

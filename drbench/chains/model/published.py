@@ -12,6 +12,7 @@ TP × DP               copies of groups that do TP + SP                         
 Async TP              TP + SP, each collective overlapped with its GEMM          [6]_
 Async TP × FSDP       FSDP of groups that do this                                [4]_
 EP × FSDP             experts on their own ranks, FSDP of all other weights      [7]_
+EP × DP               experts on their own ranks, copies of all other weights    [7]_
 ====================  =========================================================  ================
 
 .. [1] Shoeybi et al., Megatron-LM, 2019
@@ -27,7 +28,7 @@ from collections.abc import Collection
 from math import inf
 from typing import NamedTuple
 
-from .description import Chain
+from .description import Chain, LocalMap, Matmul
 from .mesh import EXPERT, EXPERTS_DIM, DeviceMesh, Layout
 from .programs import ASYNC
 
@@ -78,6 +79,7 @@ CONTENDERS = {
     "Async TP": Scheme("sp", "sp", ASYNC),
     "Async TP × FSDP": Scheme("sp", "fsdp", ASYNC),
     "EP × FSDP": Scheme("ep", "fsdp"),
+    "EP × DP": Scheme("ep", "dp"),
 }
 #: The kinds of matrices that are not redistributed along a dimension.
 _STATIONARY = {
@@ -113,7 +115,7 @@ def contender(
         # FSDP divides the other side of a weight that is divided by rows already
         by_rows = variable in weights and cut.get(inner) == "S(0)"
         cut["fsdp"] = "S(1)" if by_rows else "S(0)"
-        cut["ep"] = EXPERT if variable in by_expert else "S(0)"
+        cut["ep"] = EXPERT if variable in by_expert else cut[outer]
         layouts[variable] = mesh.plain(tuple(cut[kind] for kind in kinds))
     stationary = [_STATIONARY[kind] for kind in kinds]
     if overlap:
@@ -125,16 +127,36 @@ def _tensor_parallel(chain: Chain) -> tuple[dict[str, str], set[str]]:
     """Megatron's placement of every variable, and the variables of weights."""
     variables, seen = chain.variables, {"X"}
     placements: dict[str, str] = {}
-    divided = "R"  # the input's placement: copies, or columns
-    for matmul in chain.multiplications:
-        if chain.is_gradient(matmul.c):
-            break
+    forward = [x for x in chain.multiplications if not chain.is_gradient(x.c)]
+    for matmul in forward:
         if chain.matrices[matmul.b].kind != "weight":
             continue
-        b, c = variables[matmul.b], variables[matmul.c]
-        divided = "S(1)" if divided == "R" and c not in seen else "R"
+        a, b, c = (variables[name] for name in (*matmul.takes, matmul.c))
+        whole = placements.get(a, "R") == "R"
+        if whole and _is_low_rank(chain, matmul, forward):
+            placements[b] = "R"
+            placements.setdefault(c, "R")
+            continue
+        divided = "S(1)" if whole and c not in seen else "R"
         placements[b] = "S(1)" if divided == "S(1)" else "S(0)"
         placements.setdefault(c, divided)
         seen.add(c)
     weights = {name for name in variables.values() if chain.matrices[name].kind == "weight"}
     return dict.fromkeys(variables.values(), "R") | placements | {variables["X"]: "R"}, weights
+
+
+def _is_low_rank(chain: Chain, matmul: Matmul, forward: list[Matmul]) -> bool:
+    """Whether a result, or its first columns, is multiplied at once and is narrower than what it is
+    made of and what it makes: every rank has such results, as in Megatron's latent attention."""
+    names = {matmul.c}
+    names |= {
+        operation.c
+        for operation in chain.operations
+        if isinstance(operation, LocalMap) and operation.function.name == "columns"
+        if operation.takes[0] == matmul.c
+    }
+    width = chain.matrices[matmul.c].cols
+    return any(
+        after.a in names and width < min(chain.matrices[x].cols for x in (matmul.a, after.c))
+        for after in forward
+    )
