@@ -13,6 +13,7 @@ from drbench.chains.model.mesh import EXPERTS_DIM, DeviceMesh, meshes
 from drbench.chains.model.programs import COLLECTIVES, EVERYTHING, PROGRAMS
 from drbench.chains.model.search import search as search_layouts
 from drbench.chains.model.transformers import text_of
+from drbench.chains.model.whole import Whole
 from drbench.chains.order import Asked, dtype_of, keys_of, order_of
 from drbench.chains.script import script_text
 from drbench.errors import UsageError
@@ -63,6 +64,7 @@ class ShardingRow(NamedTuple):
             "high_s": self.high_s,
             "mesh": str(solution.mesh),
             "mfu": solution.mfu,
+            "step_s": solution.step if solution.costs.whole else None,
             "parts_s": solution.parts,
             "operations": [row._asdict() for row in solution.operations],
             "memory_bytes": solution.memory_bytes,
@@ -264,7 +266,9 @@ def chain(
     ----------
     preset : str
         Part of a transformer as ``"llama3-70b:mlp"`` (``drbench list chains``), the part of a
-        config.json as ``"./config.json:mlp"``, or the path of a text file with a chain.
+        config.json as ``"./config.json:mlp"``, or the path of a text file with a chain. The
+        part ``model`` is the whole model: its memory, and a step with embedding, head, norms and
+        optimizer.
     machine : str
         Name of a machine model (``drbench list machines``), or the path of a machine file.
     ranks : int, optional
@@ -345,7 +349,7 @@ def chain(
         preset, machine, ranks, mesh, tokens, backward, dtype, sequence=sequence, context=context
     )
     training = read_training(
-        1 if layers is None else layers, micro_batches, recompute, zero, gradients, attention
+        request[0].whole, layers, micro_batches, recompute, zero, gradients, attention
     )
     if programs not in PROGRAMS:
         raise UsageError(f"programs must be one of {', '.join(PROGRAMS)}, got {programs!r}.")
@@ -355,7 +359,8 @@ def chain(
 
 
 def read_training(
-    layers: int,
+    whole: Whole | None,
+    layers: int | None,
     micro_batches: int,
     recompute: str,
     zero: int,
@@ -381,6 +386,9 @@ def read_training(
             raise UsageError(
                 f"{name} must be one of {', '.join(map(str, known))}, got {value!r}.{more}"
             )
+    if whole and layers is not None:
+        raise UsageError(f"a whole model has its own {whole.layers} layers. Leave layers out.")
+    layers = whole.layers if whole else 1 if layers is None else layers
     if min(layers, micro_batches) < 1:
         raise UsageError(
             f"layers and micro_batches must be at least 1, got {layers} and {micro_batches}."
@@ -420,15 +428,10 @@ def read_request(
 ) -> tuple[Asked, Machine, int | DeviceMesh, str]:
     """The chain, the machine, the number of ranks or their mesh, and the element type, from what a
     user gives; ``run`` if the chain is run here."""
-    asked = Asked(
-        name,
-        text_of(
-            name,
-            tokens,
-            **{x: y for x, y in {"sequence": sequence, "context": context}.items() if y},
-        ),
-        backward,
-    )
+    lengths, (model, _, part) = (tokens, sequence, context), name.rpartition(":")
+    whole = Whole.of(model, *lengths) if part == "model" else None
+    layer = f"{model}:{whole.part}" if whole else name
+    asked = Asked(layer, text_of(layer, *lengths), backward, whole)
     asked.chain()
     grid = DeviceMesh.read(mesh) if mesh else None
     model = find_machine(machine)
@@ -471,15 +474,7 @@ def answer(
         As of :func:`drbench.chains.model.choose.choose`.
     """
     chain, of = asked.chain(), seen(machine, dtype, transport)
-    experts = any(matrix.count > 1 for matrix in chain.matrices.values())
-    tried = [ranks]
-    if not isinstance(ranks, DeviceMesh):
-        tried = meshes(ranks, of.node_ranks or ranks, of.torus, experts and "dispatch" in programs)
-    costs = [
-        LayoutCosts(of, mesh, dtype, training, programs, instead)
-        for mesh in tried
-        for instead in (None, *repeat_heads(asked, mesh, programs))
-    ]
+    costs = costs_of(asked, of, ranks, dtype, training, programs)
     search = choose(chain, costs, fixed_of(chain, fix), limit, effort_s, progress)
     residuals, ranking = residuals_of(machine, transport), []
     others = [[seen(other, dtype, transport) for other in group] for group in alternatives(machine)]
@@ -490,6 +485,66 @@ def answer(
         ends = combine_errors(residuals, time_s, map(solution.times_on, others)) or (None, None)
         ranking.append(ShardingRow(name, solution, *(end and time_s * end for end in ends)))
     return ShardingChoice(asked, search, ranking)
+
+
+def costs_of(
+    asked: Asked,
+    machine: Machine,
+    ranks: int | DeviceMesh,
+    dtype: str,
+    training: Training,
+    programs: Collection[str],
+) -> list[LayoutCosts]:
+    """The costs on a mesh, or on each mesh to try of a number of ranks."""
+    experts = any(matrix.count > 1 for matrix in asked.chain().matrices.values())
+    tried = [ranks]
+    if not isinstance(ranks, DeviceMesh):
+        by_expert = experts and "dispatch" in programs
+        tried = meshes(ranks, machine.node_ranks or ranks, machine.torus, by_expert)
+    return [
+        LayoutCosts(machine, mesh, dtype, training, programs, instead, asked.whole)
+        for mesh in tried
+        for instead in (None, *repeat_heads(asked, mesh, programs))
+    ]
+
+
+#: The most ranks on which :func:`find_fits` tries.
+_MOST_FITTED = 4096
+
+
+def find_fits(
+    asked: Asked,
+    machine: Machine,
+    dtype: str,
+    transport: str = "auto",
+    training: Training = ONE_LAYER,
+    limit: float | None = None,
+) -> tuple[list[Solution], dict[str, str]]:
+    """Each known scheme on the fewest ranks, of 1, 2, 4, …, where it fits into the memory of a
+    rank, the fewest ranks first; and why others do not fit.
+
+    Parameters
+    ----------
+    asked, machine, dtype, transport, training
+        As of :func:`answer`.
+    limit : float, optional
+        Bytes of a rank.
+    """
+    of, fits, refused = seen(machine, dtype, transport), {}, {}
+    limit, ranks = min(limit or of.memory_bytes, of.memory_bytes), 1
+    while ranks <= (machine.devices or _MOST_FITTED) and (ranks == 1 or refused):
+        costs = costs_of(asked, of, ranks, dtype, training, COLLECTIVES)
+        search = ShardingSearch(asked.chain(), costs, limit, {}, print)
+        for on_mesh in costs:
+            chain = on_mesh.instead or asked.chain()
+            search.simulate_contenders(on_mesh, on_mesh.domains(chain))
+        for solution in sorted(search.contenders, key=lambda solution: solution.memory_bytes):
+            fits.setdefault(solution.name, solution)
+        for name, refusal in search.refused.items():
+            refused[name] = min(refusal, refused.get(name, refusal))
+        refused = {name: refusal for name, refusal in refused.items() if name not in fits}
+        ranks *= 2
+    return [*fits.values()], {name: refusal.why for name, refusal in refused.items()}
 
 
 def repeat_heads(asked: Asked, mesh: DeviceMesh, programs: Collection[str]) -> Iterator[Chain]:

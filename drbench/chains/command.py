@@ -122,12 +122,20 @@ from drbench.launch.commands.options import (
     help="Most bytes of a training step per rank. [default: the device's memory]",
 )
 @option(
+    "--fit",
+    is_flag=True,
+    group="Training",
+    help="Print the memory of each known scheme on the fewest ranks where it fits, and nothing "
+    "else.",
+)
+@option(
     "--layers",
     type=click.IntRange(1),
-    default=1,
+    default=None,
     metavar="N",
     group="Training",
-    help="Layers of the model, for its memory and time; one is predicted or run.",
+    help="Layers of the model, for its memory and time; one is predicted or run. [default: 1; of "
+    "MODEL:model those of the model]",
 )
 @option(
     "--micro-batches",
@@ -198,7 +206,7 @@ from drbench.launch.commands.options import (
 @verbose_option(help="Print the layouts and programs of every operation of the best.")
 def chain_command(
     name, tokens, sequence, decode, context, attention, backward, dtype, machine, ranks, mesh,
-    fix, programs, memory, layers, micro_batches, recompute, zero, gradients, effort_s, run, iters,
+    fix, programs, memory, fit, layers, micro_batches, recompute, zero, gradients, effort_s, run, iters,
     budget, transport, csv_path, placements,
     as_json, verbose, **values,
 ):  # fmt: skip
@@ -214,7 +222,7 @@ def chain_command(
     operations of the best chain until no other can be faster. If the effort is exhausted first,
     the first line has the optimality gap: how much faster an optimum could at most be.
     """
-    from drbench.chains.answer import answer, read_request, read_training, records_of
+    from drbench.chains.answer import answer, find_fits, read_request, read_training, records_of
     from drbench.chains.model.programs import LIBRARY, PROGRAMS
     from drbench.chains.order import fill_of, order_of, run_order
     from drbench.launch.host.files import add_records, check_csv
@@ -238,11 +246,26 @@ def chain_command(
             "--decode is predicted, and has no backward pass. Leave out "
             f"{'--backward' if backward else '--run'}."
         )
+    if fit and (ranks or mesh or run):
+        raise UsageError("--fit finds the number of ranks. Leave -p, --mesh and --run out.")
     length = sequence, context if decode else None
     asked, model, where, dtype = read_request(
-        name, machine, ranks, mesh, tokens, backward, dtype, run, *length
+        name, machine, ranks or int(fit), mesh, tokens, backward, dtype, run, *length
     )
     chain = asked.chain()
+    training = read_training(
+        asked.whole, layers, micro_batches, recompute, zero, gradients, attention
+    )
+    if fit:
+        from drbench.chains.show import show_fits
+
+        fits, refused = find_fits(asked, model, dtype, transport, training, memory)
+        if as_json:
+            rows = [{"mesh": str(x.mesh), "name": x.name, "memory": x.memory} for x in fits]
+            print(json.dumps({"fits": rows, "refused": refused}))
+        else:
+            show_fits(fits, refused, memory or model.memory_bytes, printing()[0])
+        return 0 if fits else EXIT_CODES["out_of_memory"]
     if run and any(matmul.experts[0] for matmul in chain.multiplications):
         raise UnsupportedError(
             f"--run multiplies no experts (our implementation), got {chain.name}. Leave --run out: "
@@ -256,7 +279,7 @@ def chain_command(
         where,
         dtype,
         transport,
-        read_training(layers, micro_batches, recompute, zero, gradients, attention),
+        training,
         fix,
         LIBRARY if run else PROGRAMS[programs],
         memory,

@@ -2,13 +2,14 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from drbench.chains.model.choose import Solution
 from drbench.chains.model.costs import Training
 from drbench.chains.model.description import Chain, LocalMap, read
+from drbench.chains.model.whole import Whole
 from drbench.errors import UnsupportedError, UsageError
 from drbench.launch.host.kernels import ONE_THREAD
 from drbench.launch.host.mpi import run_ranks
@@ -23,6 +24,7 @@ class Asked:
     name: str
     text: str
     backward: bool = False
+    whole: Whole | None = None  # the model of which it is a layer
 
     def chain(self) -> Chain:
         """The chain.
@@ -79,7 +81,7 @@ def order_of(solution: Solution, asked: Asked, machine: str | None, fill: str, *
         for way in solution.ways
     }
     return ChainOrder(
-        asked,
+        replace(asked, whole=None),
         mesh.ranks,
         solution.costs.dtype,
         {name: mesh.text(layout) for name, layout in solution.layouts.items()},

@@ -40,7 +40,10 @@ def show_choice(choice, out: Screen, measured: Record | None = None, verbose: bo
         times = "operation|!kind|>!compute|>!exposed|>!hidden|>received"
         out.print(table(times, time_rows(best)))
         parts = ", ".join(f"{what} {time_text(time_s)}" for what, time_s in best.parts.items())
-        out.line(f"Time of the best: {parts}. Communication is that which nothing hides.")
+        out.line(f"Time of a layer: {parts}. Communication is that which nothing hides.")
+        if best.costs.whole:
+            step = ", ".join(f"{what} {time_text(time_s)}" for what, time_s in best.step.items())
+            out.line(f"Whole model: {step}.")
         out.line(
             f"MFU {100 * best.mfu:.1f} %, hardware FLOPs {100 * best.hfu:.1f} % of the peak: with "
             "what is computed again, and without the masked half of fused attention."
@@ -56,14 +59,53 @@ def show_choice(choice, out: Screen, measured: Record | None = None, verbose: bo
         )
 
 
+def show_fits(fits: list[Solution], refused: dict[str, str], limit: float, out: Screen) -> None:
+    """Print the known schemes with the fewest ranks where each fits, and its memory by what it
+    is."""
+    names = "weights", "gradients", "optimizer", "activations"
+    if fits:
+        first = fits[0]
+        out.line(
+            f"The fewest ranks: {first.name} on {first.mesh} needs "
+            f"{bytes_text(first.memory_bytes)} a rank, of {bytes_text(limit)}."
+        )
+        rows = []
+        for solution in fits:
+            memory = solution.memory
+            parts = [memory.pop(name, 0) for name in names]
+            cells = *parts, sum(memory.values()), solution.memory_bytes
+            rows.append((solution.name, str(solution.mesh), *(f"{x / 2**30:.3g}" for x in cells)))
+        columns = "!scheme|!fewest ranks|" + "|".join(f">{name}" for name in names)
+        out.print(table(f"{columns}|>other|>GiB a rank", rows))
+        rest = [name for name, size in fits[0].memory.items() if name not in names and size]
+        out.line(f"other: {', '.join(rest)}")
+    else:
+        out.line(f"No known scheme fits into {bytes_text(limit)} a rank on any number of ranks.")
+    by_reason = grouped(refused, lambda name: refused[name])
+    for why, schemes in by_reason.items():
+        out.line(f"Not possible: {', '.join(schemes)}: {why}")
+
+
+def ends_of(row) -> tuple[float | None, ...]:
+    """The ends of the interval of a layer, or of the whole model in proportion."""
+    share = row.solution.total_s / row.solution.time_s
+    return tuple(end and end * share for end in (row.low_s, row.high_s))
+
+
 def headlines(choice) -> list[str]:
     """The fastest sharding with its time and its doubt, then what those that are tied with it
     save."""
     best, row, others = choice.search.best, choice.ranking[0], choice.ranking[1:]
     layers = best.costs.training.layers
     name = "a sharding found here (-v shows it)" if best.name == "chosen" else best.name
-    time = between(best.time_s, row.low_s, row.high_s)
-    if layers > 1:
+    time = between(best.total_s, *ends_of(row))
+    if best.costs.whole:
+        tokens = best.chain.matrices["X"].rows * best.costs.training.micro_batches
+        rate = tokens / best.total_s / best.mesh.ranks
+        time += (
+            f" a {'step' if best.chain.has_backward else 'pass'}, {number(rate)} tokens/s a rank"
+        )
+    elif layers > 1:
         time += f" a layer, {time_text(layers * best.time_s)} for {layers}"
     doubt = f"optimality gap at most {100 * choice.search.gap:.0f} % (--effort searches longer)"
     ties = [row for row in others if row.name in choice.within and row.name != best.name]
@@ -144,9 +186,9 @@ def _cells(row, choice) -> tuple[str, ...]:
     return (
         "found here" if row.name == "chosen" else row.name,
         str(solution.mesh),
-        marked(between(solution.time_s, row.low_s, row.high_s), "=" if tied else ""),
+        marked(between(solution.total_s, *ends_of(row)), "=" if tied else ""),
         bytes_text(solution.memory_bytes),
-        f"{solution.time_s / best.time_s:.3f}",
+        f"{solution.total_s / best.total_s:.3f}",
         f"{100 * solution.mfu:.0f} %",
     )
 

@@ -188,12 +188,26 @@ class Solution:
         return rows
 
     @property
+    def step(self) -> dict[str, float]:
+        """Seconds of a training step, or of one pass, of the whole model by part."""
+        return self.costs.whole.times(self)
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of a layer, or of a step of the whole model."""
+        return sum(self.step.values()) if self.costs.whole else self.time_s
+
+    @property
     def mfu(self) -> float:
         """Model FLOPs utilisation: FLOPs of multiplications and of all scores of attention, none
         of them computed again, over what the peak of all ranks allows in this time (Chowdhery et
         al., PaLM, 2022, appendix B)."""
         peak = self.costs.machine.compute.peak_flops * self.mesh.ranks
-        return self.chain.model_flops / self.time_s / peak
+        whole, flops = self.costs.whole, self.chain.model_flops
+        if whole:
+            passes = self.costs.training.micro_batches
+            flops = passes * (whole.time_layers * flops + whole.head_flops(self.chain))
+        return flops / self.total_s / peak
 
     @property
     def hfu(self) -> float:
@@ -250,7 +264,10 @@ class Solution:
         for way in self.ways:
             nbytes["activations"] += self.costs.count_dispatched(self.chain, way)
         pools = [sum(use.program.pool for use in way.uses) for way in self.ways]
-        return dict(nbytes) | {"buffers": max(pools, default=0)}
+        nbytes["buffers"] = max(pools, default=0)
+        if self.costs.whole:
+            nbytes.update(self.costs.whole.memory(self))
+        return dict(nbytes)
 
     @property
     def memory_bytes(self) -> int:
@@ -400,7 +417,7 @@ class ShardingSearch:
             if least > self.limit:  # no layout fits
                 self._least[costs] = inf
         for costs, of in domains.items():
-            self._simulate_contenders(costs, of)
+            self.simulate_contenders(costs, of)
         self.contenders.sort(key=_time)
         try:
             for solution in self.contenders:  # in their layouts transfers may overlap
@@ -476,7 +493,8 @@ class ShardingSearch:
             factors = costs.factors(
                 self._chain(costs), domains, None, ends_s if self.tried else inf
             )
-            optimum = search(domains, factors, self.limit)
+            least = costs.whole.least_bytes(costs) if costs.whole else 0
+            optimum = search(domains, factors, self.limit - least)
             if whole:
                 known_s = optimum.least_s if optimum else inf
                 self._least[costs] = max(self._least[costs], min(known_s, self._best_s()))
@@ -493,7 +511,7 @@ class ShardingSearch:
 
     # -- contenders
 
-    def _simulate_contenders(self, costs: LayoutCosts, domains) -> None:
+    def simulate_contenders(self, costs: LayoutCosts, domains) -> None:
         """Simulate published layouts on a mesh; those that fit the request are also tried."""
         for name, scheme in CONTENDERS.items():
             if not scheme.suits(self._chain(costs)) or scheme.overlap - costs.allowed:

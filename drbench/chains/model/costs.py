@@ -21,7 +21,7 @@ from functools import lru_cache, partial
 from math import inf, prod
 from operator import add
 from os.path import commonprefix
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drbench.algorithms.registry import get_algorithm
 from drbench.clock import Clock
@@ -302,6 +302,8 @@ class LayoutCosts:
         Names of programs to choose from.
     instead : Chain, optional
         A search takes this chain on the mesh instead of its own.
+    whole : drbench.chains.model.whole.Whole, optional
+        The model whose layers the chain stands for.
     """
 
     def __init__(
@@ -312,11 +314,13 @@ class LayoutCosts:
         training: Training = ONE_LAYER,
         programs: Collection[str] = EVERYTHING,
         instead: Chain | None = None,
+        whole: Any = None,
     ):
         self.machine, self.mesh, self.dtype, self.training = machine, mesh, dtype, training
         #: Recipes for 8 bits store and send 16, and convert the operands of each GEMM.
         self.stored = "bfloat16" if ITEMSIZES[dtype] == 1 else dtype
         self.allowed, self.item, self.instead = programs, ITEMSIZES[self.stored], instead
+        self.whole = whole
         self.known: dict[tuple, list[ChainProgram]] = {}
         self._ways: dict[tuple, list[Way]] = {}
         self._moves: dict[tuple, tuple] = {}
@@ -466,6 +470,7 @@ class LayoutCosts:
         """Bytes of a variable's matrices on the rank that holds most, by what they are."""
         parts = dict.fromkeys(("weights", "gradients", "optimizer", "activations", "cache"), 0.0)
         (layers, _, kind, zero, gradients, unfused), item = self.training, self.item
+        held = self.whole.weight_layers if self.whole else layers
         copies = prod(x for x, placement in zip(self.mesh.extents, layout) if placement == "R")
         for name, matrix in chain.matrices.items():
             if chain.variable(name) != variable:
@@ -474,12 +479,12 @@ class LayoutCosts:
             size = matrix.count * prod(local)
             if chain.is_gradient(name) and chain.is_of_weight(name):
                 own = ITEMSIZES[gradients] if gradients else item
-                parts["gradients"] += size * own * layers / (copies if zero > 1 else 1)
+                parts["gradients"] += size * own * held / (copies if zero > 1 else 1)
             elif matrix.kind == "weight":
-                parts["weights"] += size * item * layers
+                parts["weights"] += size * item * held
                 if chain.has_backward:
                     state = _OPTIMIZER_BYTES[item] / (copies if zero else 1)
-                    parts["optimizer"] += size * state * layers
+                    parts["optimizer"] += size * state * held
             else:
                 share = 0.0 if chain.is_gradient(name) else self.share_stored(chain, name)
                 parts["activations"] += size * item * max(1.0, share * layers)

@@ -5,14 +5,20 @@ Weights that data-parallel ranks divide are gathered while other layers compute.
 gather of a step and its last reduction, both of the embedding, hide behind nothing.
 """
 
+from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
+from drbench.errors import UsageError
 from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
 
-from .costs import Training
+from .choose import Solution
+from .costs import LayoutCosts, Training, as_stored
+from .description import Chain, read
+from .mesh import cut
 from .programs import CollectiveProgram, RankGroup
-from .transformers import ModelSizes
+from .transformers import ModelSizes, model_sizes, text_of
 
 #: Bytes that a loss moves and holds for a logit: about ten passes in float32 by separate kernels,
 #: which hold log-probabilities, two gradients and logits in 16 bits; or one compiled kernel, which
@@ -157,3 +163,126 @@ def rest_memory(
         "norms": stored * share.normed(model),
         "gathered": gathered * share.sharded,
     }
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A model of which a chain is a layer.
+
+    Attributes
+    ----------
+    sizes : ModelSizes
+    part : str
+        The part that the chain is, as ``block``.
+    layers : int
+        All layers.
+    layer_parameters : int
+        Of the chain.
+    weight_layers, time_layers : float
+        Layers of the chain's kind that have as many parameters, and model FLOPs, as all layers.
+    """
+
+    sizes: ModelSizes
+    part: str
+    layers: int
+    layer_parameters: int
+    weight_layers: float
+    time_layers: float
+
+    @classmethod
+    def of(cls, model: str, *lengths: int | None) -> "Whole":
+        """The model of a name, with tokens, sequence and context as in :func:`text_of`.
+
+        Raises
+        ------
+        UsageError
+            If its config does not have the numbers of layers and of words.
+
+        Examples
+        --------
+        >>> whole = Whole.of("deepseek-v3", 4096)
+        >>> whole.part, whole.layers, round(whole.weight_layers, 2), whole.parameters // 10**9
+        ('block', 61, 58.15, 670)
+        """
+        sizes = model_sizes(f"{model}:block")
+        if sizes is None:
+            raise UsageError(
+                f"{model} does not say how many layers and words it has. Add num_hidden_layers and "
+                "vocab_size to its config.json, or use a part and --layers."
+            )
+        chains = {part: read(text_of(f"{model}:{part}", *lengths), part) for part in sizes.layers}
+        part = max(sizes.layers, key=sizes.layers.get)
+        parameters, flops = {}, {}
+        for name, chain in chains.items():
+            matrices = chain.matrices.values()
+            parameters[name] = sum(
+                x.count * x.rows * x.cols for x in matrices if x.kind == "weight"
+            )
+            flops[name] = chain.model_flops
+        every = lambda of: sum(count * of[name] for name, count in sizes.layers.items()) / of[part]
+        layers = sum(sizes.layers.values())
+        return cls(sizes, part, layers, parameters[part], every(parameters), every(flops))
+
+    @property
+    def parameters(self) -> int:
+        """Of all layers, the embedding and the head."""
+        words = self.sizes.vocab * self.sizes.width * (2 - self.sizes.tied)
+        return round(self.weight_layers * self.layer_parameters) + words
+
+    def head_flops(self, chain: Chain) -> float:
+        """FLOPs of the head in all passes."""
+        tokens = chain.matrices["X"].rows
+        return 2 * tokens * self.sizes.vocab * self.sizes.width * (3 if chain.has_backward else 1)
+
+    def share(self, solution: Solution) -> StepShare:
+        """What a rank has of the embedding and the head: divided as the first weight is."""
+        chain, mesh, item = solution.chain, solution.mesh, solution.costs.item
+        first = next(x for x in chain.multiplications if chain.matrices[x.b].kind == "weight")
+        _, inner, _ = solution.inner[first.c]
+        tensor = [x for x, placement in enumerate(inner) if placement != "R"]
+        of = lambda dims: prod(mesh.extents[x] for x in dims)
+        data = [x for x in range(len(inner)) if x not in tensor]
+        sharded = [x for x in data if solution.layout(first.b)[x] != "R"]
+        sequence = all(solution.layout("X")[x] == "S(0)" for x in tensor)
+        tokens = chain.matrices["X"].rows // of(data)
+        parts = tokens, of(tensor), of(sharded or data), bool(sharded), sequence
+        return StepShare(*parts, item=item)
+
+    def memory(self, solution: Solution) -> dict[str, int]:
+        """Bytes of a rank beside those of its layers (:func:`rest_memory`)."""
+        share, chain, gathered = self.share(solution), solution.chain, 0
+        for matmul in chain.multiplications:
+            weight, to = chain.matrices[matmul.b], solution.way(matmul).inner[1]
+            if weight.kind == "weight" and not chain.is_gradient(matmul.c):
+                if to != solution.layout(matmul.b):
+                    gathered += weight.count * prod(
+                        cut(weight.shape[x], to, x, solution.mesh) for x in (0, 1)
+                    )
+        sizes = self.sizes, share, solution.costs.training, gathered * share.tensor
+        nbytes = rest_memory(*sizes)
+        if not solution.chain.has_backward:
+            nbytes = {"weights": nbytes["weights"], "gathered": nbytes["gathered"]}
+        return nbytes
+
+    def least_bytes(self, costs: LayoutCosts) -> int:
+        """Bytes that a rank needs at least beside those of the layers."""
+        words = self.sizes.vocab * self.sizes.width * (2 - self.sizes.tied)
+        return words * costs.item // costs.mesh.ranks
+
+    def times(self, solution: Solution) -> dict[str, float]:
+        """Seconds of a step, or of a pass without gradients, by part."""
+        costs, passes = solution.costs, solution.costs.training.micro_batches
+        machine = as_stored(costs.machine, costs.stored)
+        share = self.share(solution)
+        own = solution.memory["optimizer"] / 12 * share.tensor
+        own *= share.data if share.sharded or costs.training.zero else 1
+        rest = rest_times(self.sizes, share, costs.training, machine, own)
+        optimizer_s = rest.pop("optimizer")
+        times = {"layers": self.time_layers * solution.time_s} | rest
+        if not solution.chain.has_backward:
+            return {
+                name: seconds / (1 if name == "layers" else 3) for name, seconds in times.items()
+            }
+        return {name: passes * time_s for name, time_s in times.items()} | {
+            "optimizer": optimizer_s
+        }
