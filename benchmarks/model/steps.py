@@ -25,7 +25,7 @@ from drbench.chains.model.costs import LayoutCosts, Training
 from drbench.chains.model.description import read
 from drbench.chains.model.mesh import DeviceMesh
 from drbench.chains.model.transformers import MODELS, parts
-from drbench.chains.model.whole import StepShare, rest_memory, rest_times
+from drbench.chains.model.whole import Whole, rest_memory, rest_times
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.sweep_values import read_toml
 from drbench.launch.host.files import ROOT
@@ -82,10 +82,9 @@ def predict(step: PublishedStep, layers: int = 0, clock: float = 0.0) -> StepPre
     config, is_gpt = MODELS.get(step.model), step.model.startswith("gpt")
     config = config or _GPT | FILE["models"][step.model]
     mesh = DeviceMesh.read(step.mesh.replace(";", ","))
-    extents = dict(zip(mesh.names, mesh.extents))
-    data, tensor = extents.get("dp", 1), extents.get("tp", 1)
     tokens = step.batch * config["max_position_embeddings"]
-    texts, model = parts(step.model, config, data * tokens)
+    tokens *= dict(zip(mesh.names, mesh.extents)).get("dp", 1)
+    texts, model = parts(step.model, config, tokens)
     layers = layers or sum(model.layers.values())
     chain = read(texts["block"], step.model, backward=True)
     name = f"{FILE['machines'][step.machine]},memory_bytes=1e15"
@@ -94,16 +93,16 @@ def predict(step: PublishedStep, layers: int = 0, clock: float = 0.0) -> StepPre
     costs = LayoutCosts(seen(machine, step.dtype, "auto"), mesh, step.dtype, training)
     search = choose(chain, [costs], effort_s=0)
     solution = next(known for known in search.contenders if known.name == step.scheme)
-    schemes = "FSDP" in step.scheme, "Megatron" not in step.scheme, step.loss == "compiled"
-    share = StepShare(tokens, tensor, data, *schemes, dropout=is_gpt)
     layer = sum(prod(x.shape) for x in chain.matrices.values() if x.kind == "weight")
-    of_head = seen(machine, "float16" if is_gpt else "bfloat16", "auto")
-    parameters = layers * layer + (2 - model.tied) * model.vocab * model.width
+    whole = Whole(model, "block", layers, layer, layers, layers)
+    share = whole.share(solution)
+    share = share._replace(fused_loss=step.loss == "compiled", dropout=is_gpt)
+    of_head = seen(machine, costs.stored, "auto")
     times = {part: layers * seconds for part, seconds in solution.parts.items()}
-    times |= rest_times(model, share, training, of_head, parameters)
+    times |= rest_times(model, share, training, of_head, whole.parameters)
     rest = rest_memory(model, share, training, layer)
     memory = {f"{kind} of words": rest.pop(kind) for kind in _OWNED}
-    return StepPrediction(times, solution.memory | memory | rest, tokens / tensor)
+    return StepPrediction(times, solution.memory | memory | rest, share.tokens / share.tensor)
 
 
 def predict_quantity(step: PublishedStep, quantity: str, clock: float = 0.0) -> float:
