@@ -124,6 +124,7 @@ FOLDED = {
         "/docs/results/libraries",
         "/docs/results/model-accuracy",
         "/docs/results/gpu-accuracy",
+        "/docs/results/layer-accuracy",
         "/docs/results/gpu",
     ],
     "ARTIFACT": [

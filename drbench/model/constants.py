@@ -39,6 +39,7 @@ RANGES = {
     "Compute.k_ramp": Range(0, 1e9),
     "Compute.k_block": Range(1, 1e12),
     "Compute.functions": _SECONDS,
+    "Machine.clock": Range(1e-2, 10),
     "Machine.devices": Range(1, 1 << 40),
     "Machine.torus": _COUNT,
     "Machine.packets": _COUNT,

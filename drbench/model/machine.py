@@ -39,6 +39,9 @@ class Machine(MachineFile):
         Ranks that the model is made for; without it any number.
     memory_bytes : float
         Memory of one device.
+    clock : float
+        Share of the clock rate at which the constants hold; a power limit lowers it.
+        GEMMs and attention run at this share; memory and links do not change.
     compute : Compute
         Local GEMMs and memory of one device.
     links : tuple of Link
@@ -143,6 +146,7 @@ class Machine(MachineFile):
     links: tuple[Link, ...] = ()
     devices: int | None = None
     memory_bytes: float = inf
+    clock: float = 1.0
     torus: tuple[int, int] | None = None
     fence_s: float = 0.0
     step_s: float = 0.0

@@ -18,7 +18,7 @@ from drbench.mappings import remembered
 from drbench.program.problem import ITEMSIZES, REAL_OF
 from drbench.transport import TransportChoice
 
-from .constants import check_table, read_table, refuse_unknown
+from .constants import RANGES, check_table, read_table, refuse_unknown
 from .gemm import Compute
 from .kernels.collectives import AllReduceKernel
 from .kernels.experts import ExpertExchange
@@ -67,7 +67,7 @@ class MachineFile:
         check_table(raw, "model")
         if "doubt" in raw:
             _set_in_fitted(raw, "doubt", raw["doubt"])
-        values = {"torus": None} | raw
+        values = {"torus": None} | _at_clock(raw, raw.get("clock"))
         for table in (
             *("compute", "links", "dtypes", "transports", "residuals"),
             *_NAMED,
@@ -76,7 +76,7 @@ class MachineFile:
         values["name"] = name or values.get("name", "unnamed")
         _check_names(values)
         values["dtypes"] = {
-            name: read_table(Compute, _of_dtype(raw, name), f"model.dtypes.{name}")
+            name: read_table(Compute, _of_dtype(values, name), f"model.dtypes.{name}")
             for name in values["dtypes"]
         }
         values["compute"] = read_table(Compute, values["compute"], "model.compute")
@@ -304,6 +304,30 @@ def _set_in_fitted(section: dict, name: str, value: Any) -> None:
             _set_in_fitted(table, name, value)
             if "intervals" in table:
                 table[name] = value
+
+
+def _at_clock(table: dict, clock: Any) -> dict:
+    """A table whose units run at this share of their clock rate: rates of products are lower, and
+    softmax takes longer. A share that is refused where it is read changes nothing.
+
+    Examples
+    --------
+    >>> _at_clock({"compute": {"peak_flops": 8.0, "memory_bytes_per_s": 1.0}}, 0.5)
+    {'compute': {'peak_flops': 4.0, 'memory_bytes_per_s': 1.0}}
+    """
+    least, most = RANGES["Machine.clock"]
+    if not (isinstance(clock, (int, float)) and least <= clock <= most):
+        return dict(table)
+
+    def change(name: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return _at_clock(value, clock)
+        is_rate, is_number = name.endswith("_flops"), isinstance(value, (int, float))
+        if not is_number or not (is_rate or name == "score_s"):
+            return value
+        return value * clock if is_rate else value / clock
+
+    return {name: change(name, value) for name, value in table.items()}
 
 
 def _replace_constants(table: dict, by: dict) -> dict:

@@ -27,7 +27,7 @@ def block_of(model: str, tokens: int, sequence: int, backward: bool, **sizes: in
     ((64, 1536), 32)
     """
     config = MODELS[model] | {"max_position_embeddings": sequence} | sizes
-    return read(parts(model, config, tokens)["block"], model, backward=backward)
+    return read(parts(model, config, tokens)[0]["block"], model, backward=backward)
 
 
 def block_s(

@@ -285,6 +285,7 @@ OTHERS = r"""
 "collectives.allgather.shape" = ["star", 5]
 "torus" = [4, "RxC", [0, 4], [-2, -2], [1e9, 1e9], [4], [4, 4, 4], [true, 4]]
 "devices" = [0, 1.5, "x"]
+"clock" = [0, -1, 1e-5, 1e308, inf, nan, true, "x", [1.0]]
 "side_units" = [1.5, 4]
 "arbitration" = [5, "lottery"]
 "dtype" = [5, "half"]
@@ -354,6 +355,30 @@ def test_a_changed_constant_and_a_transport_are_those_of_each_element_type():
     assert through.compute.peak_flops == 5e11
     assert find_machine(CALIBRATED).calibrated["ranks"] == 2
     assert Machine.from_dict(section, "of an earlier drbench").calibrated == {}
+
+
+def test_a_lower_clock_slows_products_and_softmax_of_each_type_and_nothing_else():
+    prefill = {"rope_s": 1e-6, "memory_share": 1.0, "tensor_flops": 4e11, "block_s": 1e-6}
+    prefill |= {"balance": 1.0, "fp8_flops": 8e11, "score_s": 1e-9}
+    section = {
+        "compute": {"peak_flops": 1e12, "launch_s": 1e-6, "peak_measured": True},
+        "dtypes": {"float64": {"peak_flops": 6e11}, "float16": {"peak_flops": 4e12}},
+        "links": {"wire": {"bandwidth_bytes_per_s": 1e9}},
+        "prefill": prefill,
+    }
+    slow = Machine.from_dict(section | {"clock": 0.5})
+    again = slow.with_value("fence_s", 0.0)
+    for machine in (slow, again):
+        assert machine.peaks == {"float32": 5e11, "float64": 3e11, "float16": 2e12}
+    assert slow.for_dtype("float64").for_dtype("float16").compute.peak_flops == 2e12
+    assert slow.for_dtype("float64").compute == Compute(3e11, launch_s=1e-6, peak_measured=True)
+    kernel = slow.prefill
+    assert (kernel.tensor_flops, kernel.fp8_flops, kernel.score_s) == (2e11, 4e11, 2e-9)
+    assert (kernel.rope_s, kernel.block_s) == (1e-6, 1e-6)
+    assert slow.links[0].bandwidth_bytes_per_s == 1e9
+    assert slow.vary("clock", 2).compute.peak_flops == 1e12
+    shipped_peak = find_machine("dgxh100").compute.peak_flops
+    assert find_machine("dgxh100,clock=0.25").compute.peak_flops == shipped_peak / 4
 
 
 def test_a_file_has_the_constants_of_its_base_that_it_does_not_replace(tmp_path):

@@ -245,9 +245,8 @@ class Whole:
         sharded = [x for x in data if solution.layout(first.b)[x] != "R"]
         sequence = all(solution.layout("X")[x] == "S(0)" for x in tensor)
         tokens = chain.matrices["X"].rows // of(data)
-        return StepShare(
-            tokens, of(tensor), of(sharded or data), bool(sharded), sequence, False, item
-        )
+        parts = tokens, of(tensor), of(sharded or data), bool(sharded), sequence
+        return StepShare(*parts, item=item)
 
     def memory(self, solution: Solution) -> dict[str, int]:
         """Bytes of a rank beside those of its layers (:func:`rest_memory`)."""
