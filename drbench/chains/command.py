@@ -176,7 +176,7 @@ from drbench.launch.commands.options import (
     "--effort",
     "effort_s",
     type=click.FloatRange(0),
-    default=25.0,
+    default=20.0,
     metavar="SECONDS",
     group="Machine model",
     help="CPU seconds of the search; contenders are always simulated. Ctrl-C ends it with the "

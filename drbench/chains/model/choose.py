@@ -28,7 +28,7 @@ from .published import CONTENDERS, REFUSED_LAYOUT, Refusal, contender
 from .search import Label, search
 
 #: CPU seconds of one core that a search may take.
-EFFORT_S = 25.0
+EFFORT_S = 20.0
 #: Times that differ by less than this share are equal.
 _EQUAL = 1e-3
 _time = attrgetter("time_s")
