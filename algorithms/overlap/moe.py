@@ -4,7 +4,6 @@ scattered; within a node or over several. Transfers and their order are those of
 ag2 and rs2; a tile is all tokens of a rank."""
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
 
 from drbench.algorithms.mesh import Tiles
 from drbench.algorithms.registry import Option, Texts
@@ -45,7 +44,7 @@ def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Ste
     """AllGather of tokens + GEMMs with their experts (Triton-distributed 4.1)."""
     rows = TiledRows.of(problem.a, problem.m)
     gathered = yield from ag_gemm.fetched(problem, rank, rows, variant)
-    yield from multiplied(problem, rank, rows, gathered)
+    yield from multiplied_as_gathered(problem, rank, rows, gathered)
 
 
 @layer("moe_rs", True, gemm_rs.VARIANT, gemm_rs.check_ring)
@@ -61,7 +60,7 @@ def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> S
     """AllGather of tokens over nodes + GEMMs with their experts (Triton-distributed 4.2)."""
     rows = TiledRows.of(problem.a, problem.m)
     gathered = yield from two_level.fetched_over_nodes(problem, rank, rows, per_node)
-    yield from multiplied(problem, rank, rows, gathered)
+    yield from multiplied_as_gathered(problem, rank, rows, gathered)
 
 
 @layer("moe_rs2", True, PER_NODE, two_level.check_nodes)
@@ -70,6 +69,19 @@ def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> S
     rows = TiledRows.of(problem.c, problem.m)
     sums = Sums(problem, rank, owned(rows, two_level.own_node_last(rank, problem.nprocs, per_node)))
     yield from two_level.scattered_over_nodes(problem, rank, rows, sums, per_node)
+
+
+def multiplied_as_gathered(
+    problem: ExpertProblem, rank: int, rows: TiledRows, gathered: ag_gemm.Gathered
+) -> Steps:
+    """GEMMs of gathered tokens with the experts' matrices, rank after rank."""
+
+    def arrived(source: int) -> Steps:
+        tokens = yield from ag_gemm.awaited(rows, gathered, rows.tiles[source])
+        return dict.fromkeys(range(problem.topk), (tokens, rows.tiles[source][0][0]))
+
+    tiles = sorted((t for tiles in rows.tiles for t in tiles), key=gathered.order_key)
+    yield from multiplied(problem, rank, map(rows.owner, tiles), arrived)
 
 
 def owned(rows: TiledRows, order: Sequence[int]) -> dict[Tile, int]:
@@ -130,7 +142,7 @@ def moe_collective(problem: ExpertProblem, rank: int, *, kernel: str, **options)
     launch = Kernel(problem.rows, own.shape[1], problem.k) if fused else None
     for expert, pairs, spans in problem.batches():
         b = yield Get(problem.matrix(expert, (0, problem.k), cols))
-        a = yield from cut(repeat(tokens), 0, spans)
+        a = yield from cut(dict.fromkeys(range(problem.topk), (tokens, 0)), spans)
         if not fused:
             a = yield Copy(a)  # the rows that the mask selects
         yield Gemm(a, b, into=problem.c.block(pairs, cols), kernel=launch)

@@ -1,0 +1,141 @@
+"""Expert parallelism: each rank has whole experts, and tokens go to the ranks that have theirs
+(dispatch) and return as sums (combine), as with DeepEP's kernels and Triton-distributed's AllToAll
+(Zheng et al., 2025, §4.1).
+
+A token goes once to each of those ranks, however many of its experts it has, and one sum of their
+results returns. Rank r of p has experts ⌊r·E/p⌋ to ⌊(r+1)·E/p⌋. GEMMs are those of a rank's experts
+and of the tokens of one rank, as soon as these have arrived, or before their sums leave.
+"""
+
+from drbench.algorithms.registry import Option, Texts
+from drbench.partitions import layout_of_blocks
+from drbench.partitions import part as share
+from drbench.program.signal_steps import Await, Offer, Push, Take
+from drbench.program.steps import Add, Copy, Fence, Get, Step, Steps
+
+from .experts import (
+    OF_EXPERTS,
+    ExpertProblem,
+    Sums,
+    batches_of,
+    bound,
+    multiplied,
+    pieces_of,
+    tokens_of,
+)
+from .moe import of_experts
+from .rows import Tile, own_tile, ring, tiled
+
+VARIANT = Option(
+    "variant",
+    ("push", "pull", "separate"),
+    help="rows are sent by their owners (push), read (pull), or sent while no GEMM runs "
+    "(separate).",
+    default_text="push",
+    tried=("push", "pull", "separate"),
+)
+
+
+def layout_of(second: bool):
+    """The layout of a first or second layer for sizes and options: matrices and pairs of a rank's
+    experts; equal parts of the tokens."""
+
+    def layout(m: int, n: int, k: int, nprocs: int, **options) -> Texts:
+        problem = bound(second)(m, n, k, nprocs, "row", "row", "row", **options)
+        matrices, pairs = [0] * nprocs, [0] * nprocs
+        for rank in range(nprocs):
+            experts = range(*(problem.experts * r // nprocs for r in (rank, rank + 1)))
+            matrices[rank] = len(experts) * k
+            for expert, (start, stop), _ in problem.batches():
+                pairs[rank] += (stop - start) * (expert in experts)
+        b, of_pairs = by_rows(matrices, n), by_rows(pairs, k if second else n)
+        return (of_pairs, b, "row") if second else ("row", b, of_pairs)
+
+    return layout
+
+
+def by_rows(counts: list[int], width: int) -> str:
+    """The text of a layout that gives each rank so many rows of a matrix.
+
+    Examples
+    --------
+    >>> by_rows([3, 3], 5), by_rows([3, 0, 2], 5)
+    ('row', 'tiles:3+2x5@0+1x0/on0+2')
+    """
+    if len({*counts}) == 1:
+        return "row"
+    ranks = [rank for rank, count in enumerate(counts) if count]
+    return layout_of_blocks([counts[rank] for rank in ranks], [max(1, width)], [[r] for r in ranks])
+
+
+def layer_of_whole_experts(name: str, second: bool):
+    """Register a program of a first or second layer."""
+    return tiled(
+        name,
+        layout_of(second),
+        VARIANT,
+        *OF_EXPERTS,
+        checks=[of_experts],
+        bind=bound(second),
+    )
+
+
+def dispatched(problem: ExpertProblem, source: int, rank: int) -> dict[int, Tile]:
+    """By round the tokens that one rank sends to another, which is all of them if they are more
+    than it has."""
+    held, whole = own_tile(problem.c, rank), share(problem.m, source, problem.nprocs)
+    tokens = tokens_of(batches_of(problem, source, held)) if held else {}
+    if sum(stop - start for start, stop in tokens.values()) < whole[1] - whole[0]:
+        return tokens
+    return dict.fromkeys(tokens, (whole[0], whole[1]))
+
+
+@layer_of_whole_experts("dispatch_moe", False)
+def dispatch_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
+    """Tokens to the ranks of their experts + GEMMs there (DeepEP; Triton-distributed 4.1)."""
+    ranks = ring(rank, problem.nprocs)
+    block = lambda tokens: problem.a.block(tokens, (0, problem.k))
+
+    def arrived(source: int) -> Steps:
+        have: dict[Tile, Step] = {}
+        tokens = dispatched(problem, source, rank)
+        for t in dict.fromkeys(tokens.values()):
+            reads = source == rank or variant == "pull"
+            have[t] = yield Get(block(t)) if reads else Await(source, t, block(t))
+        return {x: (have[t], t[0]) for x, t in tokens.items()}
+
+    if variant != "pull":
+        for to in ranks[:0:-1]:  # first to ranks that use them first
+            for t in dict.fromkeys(dispatched(problem, rank, to).values()):
+                yield Push((yield Get(block(t))), to, t)
+    if variant == "separate":
+        yield Fence()
+    yield from multiplied(problem, rank, ranks, arrived)
+
+
+@layer_of_whole_experts("moe_combine", True)
+def moe_combine(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
+    """GEMMs of the own experts + their sum for each token, to its rank, which adds up all of them
+    (DeepEP; Triton-distributed 4.1)."""
+    others = ring(rank, problem.nprocs, 1)[:-1]
+    sums, leaving = Sums(problem, rank, {}), []
+    for home in (*others, rank) if own_tile(problem.a, rank) else ():
+        for tokens, partial in (yield from sums.by_tokens(home)).items():
+            if home == rank:
+                yield Copy(partial, into=problem.c.block(tokens, (0, problem.n)))
+            elif variant == "separate":
+                leaving.append((partial, home, tokens))
+            else:
+                yield (Offer if variant == "pull" else Push)(partial, home, tokens)
+    if variant == "separate":
+        yield Fence()
+    for sent in leaving:
+        yield Push(*sent)
+    for source in reversed(others):
+        held = own_tile(problem.a, source)
+        for tokens in (
+            pieces_of(tokens_of(batches_of(problem, rank, held)).values()) if held else ()
+        ):
+            target = problem.c.block(tokens, (0, problem.n))
+            come = (Take if variant == "pull" else Await)(source, tokens, target.shape)
+            yield Add((yield come), into=target, concurrent=True)
