@@ -11,15 +11,15 @@ from drbench.algorithms.registry import Option, Texts
 from drbench.partitions import layout_of_blocks
 from drbench.partitions import part as share
 from drbench.program.signal_steps import Await, Offer, Push, Take
-from drbench.program.steps import Add, Copy, Fence, Get, Step, Steps
+from drbench.program.steps import Add, Copy, Get, OperationEnd, Steps
 
 from .experts import (
     OF_EXPERTS,
     ExpertProblem,
+    Products,
     Sums,
     batches_of,
     bound,
-    multiplied,
     pieces_of,
     tokens_of,
 )
@@ -81,13 +81,13 @@ def layer_of_whole_experts(name: str, second: bool):
 
 
 def dispatched(problem: ExpertProblem, source: int, rank: int) -> dict[int, Tile]:
-    """By round the tokens that one rank sends to another, which is all of them if they are more
+    """By round the tokens that one rank sends to another, which is all of them if they are no fewer
     than it has."""
-    held, whole = own_tile(problem.c, rank), share(problem.m, source, problem.nprocs)
-    tokens = tokens_of(batches_of(problem, source, held)) if held else {}
-    if sum(stop - start for start, stop in tokens.values()) < whole[1] - whole[0]:
+    start, stop = share(problem.m, source, problem.nprocs)
+    tokens = tokens_of(batches_of(problem, source, own_tile(problem.c, rank)))
+    if sum(end - begin for begin, end in tokens.values()) < stop - start:
         return tokens
-    return dict.fromkeys(tokens, (whole[0], whole[1]))
+    return dict.fromkeys(tokens, (start, stop))
 
 
 @layer_of_whole_experts("dispatch_moe", False)
@@ -95,47 +95,45 @@ def dispatch_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) 
     """Tokens to the ranks of their experts + GEMMs there (DeepEP; Triton-distributed 4.1)."""
     ranks = ring(rank, problem.nprocs)
     block = lambda tokens: problem.a.block(tokens, (0, problem.k))
-
-    def arrived(source: int) -> Steps:
-        have: dict[Tile, Step] = {}
-        tokens = dispatched(problem, source, rank)
-        for t in dict.fromkeys(tokens.values()):
-            reads = source == rank or variant == "pull"
-            have[t] = yield Get(block(t)) if reads else Await(source, t, block(t))
-        return {x: (have[t], t[0]) for x, t in tokens.items()}
-
     if variant != "pull":
         for to in ranks[:0:-1]:  # first to ranks that use them first
             for t in dict.fromkeys(dispatched(problem, rank, to).values()):
                 yield Push((yield Get(block(t))), to, t)
+    pieces, have = {}, {}
+    for source in ranks:
+        tokens = dispatched(problem, source, rank)
+        for t in dict.fromkeys(tokens.values()):
+            reads = source == rank or variant == "pull"
+            have[t] = yield Get(block(t)) if reads else Await(source, t, block(t))
+        pieces[source] = {x: (have[t], t[0]) for x, t in tokens.items()}
     if variant == "separate":
-        yield Fence()
-    yield from multiplied(problem, rank, ranks, arrived)
+        yield OperationEnd()
+    products = Products(problem, rank)
+    for source in ranks:
+        yield from products.of(source, pieces[source])
 
 
 @layer_of_whole_experts("moe_combine", True)
 def moe_combine(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
     """GEMMs of the own experts + their sum for each token, to its rank, which adds up all of them
     (DeepEP; Triton-distributed 4.1)."""
-    others = ring(rank, problem.nprocs, 1)[:-1]
-    sums, leaving = Sums(problem, rank, {}), []
-    for home in (*others, rank) if own_tile(problem.a, rank) else ():
-        for tokens, partial in (yield from sums.by_tokens(home)).items():
+    others, overlaps, leaving = ring(rank, problem.nprocs, 1)[:-1], variant != "separate", []
+    sums = Sums(problem, rank, {}, side=overlaps)
+    for home in (*others, rank):
+        for tokens, partial in (yield from sums.by_tokens(home, not overlaps)).items():
             if home == rank:
                 yield Copy(partial, into=problem.c.block(tokens, (0, problem.n)))
-            elif variant == "separate":
-                leaving.append((partial, home, tokens))
-            else:
+            elif overlaps:
                 yield (Offer if variant == "pull" else Push)(partial, home, tokens)
-    if variant == "separate":
-        yield Fence()
+            else:
+                leaving.append((partial, home, tokens))
+    if not overlaps:
+        yield OperationEnd()
     for sent in leaving:
         yield Push(*sent)
     for source in reversed(others):
-        held = own_tile(problem.a, source)
-        for tokens in (
-            pieces_of(tokens_of(batches_of(problem, rank, held)).values()) if held else ()
-        ):
+        batches = batches_of(problem, rank, own_tile(problem.a, source))
+        for tokens in pieces_of(tokens_of(batches).values()):
             target = problem.c.block(tokens, (0, problem.n))
             come = (Take if variant == "pull" else Await)(source, tokens, target.shape)
-            yield Add((yield come), into=target, concurrent=True)
+            yield Add((yield come), into=target, concurrent=overlaps)

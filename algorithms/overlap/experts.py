@@ -41,6 +41,7 @@ from drbench.program.steps import (
     Gemm,
     Get,
     Kernel,
+    OperationEnd,
     Part,
     Scratch,
     Step,
@@ -254,9 +255,9 @@ def bound(second: bool) -> Callable[..., Problem]:
     return bind
 
 
-def batches_of(problem: ExpertProblem, source: int | None, held: Block) -> list[Batch]:
+def batches_of(problem: ExpertProblem, source: int | None, held: Block | None) -> list[Batch]:
     """The batches of a rank's tokens, or of all tokens, whose pairs are rows of a tile."""
-    batches = problem.batches(source)
+    batches = problem.batches(source) if held else []
     return [batch for batch in batches if held.row0 <= batch.pairs[0] < held.row1]
 
 
@@ -277,23 +278,24 @@ def tokens_of(batches: Iterable[Batch]) -> dict[int, Tile]:
     return rounds
 
 
-def multiplied(
-    problem: ExpertProblem, rank: int, sources: Iterable[int], arrived: Callable[[int], Steps]
-) -> Steps:
-    """GEMMs of the tokens of each source with a rank's experts, or its columns of all of them;
-    ``arrived(source)`` waits for them, and returns them as :func:`cut` takes them."""
-    own = own_tile(problem.c, rank)
-    if own is None:
-        return
-    cols, kernel = own.cols, Kernel(*own.shape, problem.k)
-    weights: dict[int, Step] = {}
-    for source in sources:
-        pieces = yield from arrived(source)
-        for expert, pairs, spans in batches_of(problem, source, own):
-            a = yield from cut(pieces, spans)
+class Products:
+    """A rank's pairs of a first layer: the GEMMs of tokens with its experts, or with its columns of
+    all of them, as parts of one kernel."""
+
+    def __init__(self, problem: ExpertProblem, rank: int):
+        self._problem, self.own = problem, own_tile(problem.c, rank)
+        self._kernel = Kernel(*(self.own.shape if self.own else (0, 0)), problem.k)
+        self._weights: dict[int, Step] = {}
+
+    def of(self, source: int, pieces: Mapping[int, tuple[Step, int]]) -> Steps:
+        """The pairs of a rank's tokens, which are given as :func:`cut` takes them."""
+        problem, weights = self._problem, self._weights
+        for expert, pairs, spans in batches_of(problem, source, self.own):
+            a, cols = (yield from cut(pieces, spans)), self.own.cols
             if expert not in weights:
                 weights[expert] = yield Get(problem.matrix(expert, (0, problem.k), cols))
-            yield Gemm(a, weights[expert], into=problem.c.block(pairs, cols), kernel=kernel)
+            into = problem.c.block(pairs, cols)
+            yield Gemm(a, weights[expert], into=into, kernel=self._kernel)
 
 
 def cut(pieces: Mapping[int, tuple[Step, int]], spans: list[tuple[int, int, int]]) -> Steps:
@@ -344,16 +346,16 @@ class Sums:
         """The partial sums of a tile's tokens, all of which have pairs here."""
         return (yield from self.by_tokens(self.tiles[tile]))[tile]
 
-    def by_tokens(self, source: int | None) -> Steps:
+    def by_tokens(self, source: int | None, ends: bool = False) -> Steps:
         """Tokens of a rank -> their partial sums: each round of pairs in separate memory, then the
-        rounds added up."""
-        problem, k, width = self._problem, self._own.cols, (0, self._problem.n)
-        batches = batches_of(problem, source, self._own)
-        tokens, pieces = tokens_of(batches), {}
+        rounds added up; ``ends`` makes the GEMMs the end of an operation."""
+        problem, batches = self._problem, batches_of(self._problem, source, self._own)
+        tokens, pieces, width = tokens_of(batches), {}, (0, problem.n)
         filled: dict[int, list[Step]] = {x: [] for x in tokens}
         for x, (start, stop) in tokens.items():
             pieces[x] = (yield Scratch((stop - start, problem.n))), start
         for expert, pairs, spans in batches:
+            k = self._own.cols
             if expert not in self._weights:
                 self._weights[expert] = yield Get(problem.matrix(expert, k, width))
             a = yield Get(problem.a.block(pairs, k))
@@ -361,6 +363,8 @@ class Sums:
             c = yield Gemm(a, self._weights[expert], into=into, kernel=self._kernel)
             for x, *_ in spans:
                 filled[x].append(c)
+        if ends:
+            yield OperationEnd()
         for x, gemms in filled.items():
             scratch, top = pieces[x]
             pieces[x] = (yield FilledScratch(scratch, gemms)), top

@@ -13,7 +13,7 @@ from drbench.program.steps import Copy, Gemm, Get, Group, Kernel, Steps
 
 from . import ag_gemm, gemm_rs, two_level
 from .baselines import DATAFLOW
-from .experts import OF_EXPERTS, ExpertProblem, Sums, bound, cut, multiplied
+from .experts import OF_EXPERTS, ExpertProblem, Products, Sums, bound, cut
 from .rows import KERNEL, PER_NODE, Tile, TiledRows, own_tile, owners, tiled
 
 
@@ -44,7 +44,7 @@ def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Ste
     """AllGather of tokens + GEMMs with their experts (Triton-distributed 4.1)."""
     rows = TiledRows.of(problem.a, problem.m)
     gathered = yield from ag_gemm.fetched(problem, rank, rows, variant)
-    yield from multiplied_as_gathered(problem, rank, rows, gathered)
+    yield from multiplied(problem, rank, rows, gathered)
 
 
 @layer("moe_rs", True, gemm_rs.VARIANT, gemm_rs.check_ring)
@@ -60,7 +60,7 @@ def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> S
     """AllGather of tokens over nodes + GEMMs with their experts (Triton-distributed 4.2)."""
     rows = TiledRows.of(problem.a, problem.m)
     gathered = yield from two_level.fetched_over_nodes(problem, rank, rows, per_node)
-    yield from multiplied_as_gathered(problem, rank, rows, gathered)
+    yield from multiplied(problem, rank, rows, gathered)
 
 
 @layer("moe_rs2", True, PER_NODE, two_level.check_nodes)
@@ -71,17 +71,17 @@ def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> S
     yield from two_level.scattered_over_nodes(problem, rank, rows, sums, per_node)
 
 
-def multiplied_as_gathered(
+def multiplied(
     problem: ExpertProblem, rank: int, rows: TiledRows, gathered: ag_gemm.Gathered
 ) -> Steps:
     """GEMMs of gathered tokens with the experts' matrices, rank after rank."""
-
-    def arrived(source: int) -> Steps:
-        tokens = yield from ag_gemm.awaited(rows, gathered, rows.tiles[source])
-        return dict.fromkeys(range(problem.topk), (tokens, rows.tiles[source][0][0]))
-
-    tiles = sorted((t for tiles in rows.tiles for t in tiles), key=gathered.order_key)
-    yield from multiplied(problem, rank, map(rows.owner, tiles), arrived)
+    products = Products(problem, rank)
+    tiles = [t for tiles in rows.tiles for t in tiles] if products.own else []
+    for tile in sorted(tiles, key=gathered.order_key):
+        tokens = yield from ag_gemm.awaited(rows, gathered, [tile])
+        yield from products.of(
+            rows.owner(tile), dict.fromkeys(range(problem.topk), (tokens, tile[0]))
+        )
 
 
 def owned(rows: TiledRows, order: Sequence[int]) -> dict[Tile, int]:
