@@ -1,6 +1,6 @@
 """Expert parallelism: each rank has whole experts, and tokens go to the ranks that have theirs
 (dispatch) and return as sums (combine), as with DeepEP's kernels and Triton-distributed's AllToAll
-(Zheng et al., 2025, §4.1).
+(Zheng et al., 2025, §4.2).
 
 A token goes once to each of those ranks, however many of its experts it has, and one sum of their
 results returns. Rank r of p has experts ⌊r·E/p⌋ to ⌊(r+1)·E/p⌋. GEMMs are those of a rank's experts
@@ -16,7 +16,7 @@ from drbench.program.steps import Add, Copy, Get, OperationEnd, Steps
 from .experts import (
     OF_EXPERTS,
     ExpertProblem,
-    Products,
+    PairGemms,
     Sums,
     batches_of,
     bound,
@@ -42,12 +42,12 @@ def layout_of(second: bool):
 
     def layout(m: int, n: int, k: int, nprocs: int, **options) -> Texts:
         problem = bound(second)(m, n, k, nprocs, "row", "row", "row", **options)
-        matrices, pairs = [0] * nprocs, [0] * nprocs
+        matrices, pairs, rows = [0] * nprocs, [0] * nprocs, [0] * problem.experts
+        for expert, (start, stop), _ in problem.batches():
+            rows[expert] = stop - start
         for rank in range(nprocs):
-            experts = range(*(problem.experts * r // nprocs for r in (rank, rank + 1)))
-            matrices[rank] = len(experts) * k
-            for expert, (start, stop), _ in problem.batches():
-                pairs[rank] += (stop - start) * (expert in experts)
+            first, end = (problem.experts * r // nprocs for r in (rank, rank + 1))
+            matrices[rank], pairs[rank] = (end - first) * k, sum(rows[first:end])
         b, of_pairs = by_rows(matrices, n), by_rows(pairs, k if second else n)
         return (of_pairs, b, "row") if second else ("row", b, of_pairs)
 
@@ -92,7 +92,7 @@ def dispatched(problem: ExpertProblem, source: int, rank: int) -> dict[int, Tile
 
 @layer_of_whole_experts("dispatch_moe", False)
 def dispatch_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
-    """Tokens to the ranks of their experts + GEMMs there (DeepEP; Triton-distributed 4.1)."""
+    """Tokens sent to the ranks of their experts + GEMMs there (DeepEP; Triton-distributed)."""
     ranks = ring(rank, problem.nprocs)
     block = lambda tokens: problem.a.block(tokens, (0, problem.k))
     if variant != "pull":
@@ -108,15 +108,14 @@ def dispatch_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) 
         pieces[source] = {x: (have[t], t[0]) for x, t in tokens.items()}
     if variant == "separate":
         yield OperationEnd()
-    products = Products(problem, rank)
+    gemms = PairGemms(problem, rank)
     for source in ranks:
-        yield from products.of(source, pieces[source])
+        yield from gemms.of(source, pieces[source])
 
 
 @layer_of_whole_experts("moe_combine", True)
 def moe_combine(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
-    """GEMMs of the own experts + their sum for each token, to its rank, which adds up all of them
-    (DeepEP; Triton-distributed 4.1)."""
+    """GEMMs of whole experts + sums returned to the tokens' ranks (DeepEP; Triton-distributed)."""
     others, overlaps, leaving = ring(rank, problem.nprocs, 1)[:-1], variant != "separate", []
     sums = Sums(problem, rank, {}, side=overlaps)
     for home in (*others, rank):

@@ -278,7 +278,7 @@ def tokens_of(batches: Iterable[Batch]) -> dict[int, Tile]:
     return rounds
 
 
-class Products:
+class PairGemms:
     """A rank's pairs of a first layer: the GEMMs of tokens with its experts, or with its columns of
     all of them, as parts of one kernel."""
 

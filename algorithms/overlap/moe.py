@@ -13,7 +13,7 @@ from drbench.program.steps import Copy, Gemm, Get, Group, Kernel, Steps
 
 from . import ag_gemm, gemm_rs, two_level
 from .baselines import DATAFLOW
-from .experts import OF_EXPERTS, ExpertProblem, Products, Sums, bound, cut
+from .experts import OF_EXPERTS, ExpertProblem, PairGemms, Sums, bound, cut
 from .rows import KERNEL, PER_NODE, Tile, TiledRows, own_tile, owners, tiled
 
 
@@ -75,13 +75,11 @@ def multiplied(
     problem: ExpertProblem, rank: int, rows: TiledRows, gathered: ag_gemm.Gathered
 ) -> Steps:
     """GEMMs of gathered tokens with the experts' matrices, rank after rank."""
-    products = Products(problem, rank)
-    tiles = [t for tiles in rows.tiles for t in tiles] if products.own else []
+    gemms = PairGemms(problem, rank)
+    tiles = [t for tiles in rows.tiles for t in tiles] if gemms.own else []
     for tile in sorted(tiles, key=gathered.order_key):
         tokens = yield from ag_gemm.awaited(rows, gathered, [tile])
-        yield from products.of(
-            rows.owner(tile), dict.fromkeys(range(problem.topk), (tokens, tile[0]))
-        )
+        yield from gemms.of(rows.owner(tile), dict.fromkeys(range(problem.topk), (tokens, tile[0])))
 
 
 def owned(rows: TiledRows, order: Sequence[int]) -> dict[Tile, int]:
