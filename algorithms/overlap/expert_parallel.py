@@ -65,7 +65,7 @@ def by_rows(counts: list[int], width: int) -> str:
     if len({*counts}) == 1:
         return "row"
     ranks = [rank for rank, count in enumerate(counts) if count]
-    return layout_of_blocks([counts[rank] for rank in ranks], [max(1, width)], [[r] for r in ranks])
+    return layout_of_blocks([counts[rank] for rank in ranks], [width], [[r] for r in ranks])
 
 
 def layer_of_whole_experts(name: str, second: bool):

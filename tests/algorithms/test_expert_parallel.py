@@ -4,13 +4,14 @@ what does not, and what overlaps."""
 from collections import Counter, defaultdict
 
 import pytest
+from any_multiplications import prove
 from traced import everyone_of, resolved_as
 from whole_multiplications import pairs_of_experts
 
 from drbench.errors import UnsupportedError
 from drbench.partitions import part
 from drbench.plan.explain import traffic
-from drbench.program.signal_steps import Await, Take
+from drbench.program.signal_steps import Await, Push, Take
 from drbench.program.steps import Add, Gemm, Get
 
 NAMES = "dispatch_moe", "moe_combine"
@@ -117,6 +118,23 @@ def test_own_tokens_are_multiplied_first_and_own_sums_made_last():
         gemms = [step for step in trace.steps if type(step) is Gemm]
         homes = [pairs_of_experts(problem)[step.inputs[0].block.row0][1] // 16 for step in gemms]
         assert [*dict.fromkeys(homes)] == [(trace.rank + x) % 4 for x in range(1, 5)]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_exact_with_and_without_look_ahead(name, variant, layer):
+    m, p, *of = layer
+    case = {"algorithm": name, "sizes": [m, 3, 4], "p": p, "texts": [], "seed": m}
+    options = dict(zip(("experts", "topk", "routing"), of)) | {"variant": variant}
+    for depth in (0, 2, "all"):
+        assert prove(case | {"depth": depth, "options": options}) == name
+
+
+def test_all_tokens_of_a_rank_are_one_message():
+    """Two experts of each token on two ranks: as many pairs as tokens, from any of them on."""
+    _, traces = made("dispatch_moe", (40, 2, 2, 2, "uniform"))
+    assert [sum(type(step) is Push for step in trace.steps) for trace in traces] == [1, 1]
 
 
 @pytest.mark.parametrize("name", NAMES)
