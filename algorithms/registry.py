@@ -285,7 +285,7 @@ def algorithms(*, plain: bool | None = None) -> dict[str, Algorithm]:
     Examples
     --------
     >>> list(algorithms(plain=False))
-    ['ag2_moe', 'ag_moe', 'moe_collective', 'moe_rs', 'moe_rs2']
+    ['ag2_moe', 'ag_moe', 'dispatch_moe', 'moe_collective', 'moe_combine', 'moe_rs', 'moe_rs2']
     """
     package = importlib.import_module(__package__)
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):

@@ -22,10 +22,10 @@ for any other tokens.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, repeat
+from itertools import accumulate, pairwise
 from random import Random
 from typing import NamedTuple
 
@@ -41,14 +41,14 @@ from drbench.program.steps import (
     Gemm,
     Get,
     Kernel,
+    OperationEnd,
     Part,
     Scratch,
     Step,
     Steps,
 )
 
-from .ag_gemm import Gathered, awaited
-from .rows import Tile, TiledRows, own_tile
+from .rows import Tile, own_tile
 
 #: How tokens choose experts: all alike, or the more popular the more often (Zipf).
 ROUTINGS = ("uniform", "skewed")
@@ -255,33 +255,61 @@ def bound(second: bool) -> Callable[..., Problem]:
     return bind
 
 
-def multiplied(problem: ExpertProblem, rank: int, rows: TiledRows, gathered: Gathered) -> Steps:
-    """GEMMs of gathered tokens with the experts' matrices, rank after rank."""
-    own = own_tile(problem.c, rank)
-    if own is None:
-        return
-    cols, kernel = own.cols, Kernel(problem.rows, own.shape[1], problem.k)
-    weights: dict[int, Step] = {}
-    for tile in sorted((t for tiles in rows.tiles for t in tiles), key=gathered.order_key):
-        tokens = yield from awaited(rows, gathered, [tile])
-        for expert, pairs, spans in problem.batches(rows.owner(tile)):
-            a = yield from cut(repeat(tokens), tile[0], spans)
+def batches_of(problem: ExpertProblem, source: int | None, held: Block | None) -> list[Batch]:
+    """The batches of a rank's tokens, or of all tokens, whose pairs are rows of a tile."""
+    batches = problem.batches(source) if held else []
+    return [batch for batch in batches if held.row0 <= batch.pairs[0] < held.row1]
+
+
+def tokens_of(batches: Iterable[Batch]) -> dict[int, Tile]:
+    """The range of tokens that batches have in each round: the pairs of one rank, or of all, with
+    neighbouring experts.
+
+    Examples
+    --------
+    >>> problem = ExpertProblem(8, 3, 5, 2, "row", "column", "column", experts=3)
+    >>> tokens_of(problem.batches(0)[:2])
+    {0: (0, 4), 1: (0, 1)}
+    """
+    rounds: dict[int, Tile] = {}
+    for x, start, stop in (span for batch in batches for span in batch.tokens):
+        low, high = rounds.get(x, (start, stop))
+        rounds[x] = min(low, start), max(high, stop)
+    return rounds
+
+
+class PairGemms:
+    """A rank's pairs of a first layer: the GEMMs of tokens with its experts, or with its columns of
+    all of them, as parts of one kernel."""
+
+    def __init__(self, problem: ExpertProblem, rank: int):
+        self._problem, self.own = problem, own_tile(problem.c, rank)
+        self._kernel = Kernel(*(self.own.shape if self.own else (0, 0)), problem.k)
+        self._weights: dict[int, Step] = {}
+
+    def of(self, source: int, pieces: Mapping[int, tuple[Step, int]]) -> Steps:
+        """The pairs of a rank's tokens, which are given as :func:`cut` takes them."""
+        problem, weights = self._problem, self._weights
+        for expert, pairs, spans in batches_of(problem, source, self.own):
+            a, cols = (yield from cut(pieces, spans)), self.own.cols
             if expert not in weights:
                 weights[expert] = yield Get(problem.matrix(expert, (0, problem.k), cols))
-            yield Gemm(a, weights[expert], into=problem.c.block(pairs, cols), kernel=kernel)
+            into = problem.c.block(pairs, cols)
+            yield Gemm(a, weights[expert], into=into, kernel=self._kernel)
 
 
-def cut(values: Iterable[Step], top: int, spans: list[tuple[int, int, int]]) -> Steps:
-    """The rows of a batch: a span of each value, which begins at token ``top``."""
+def cut(pieces: Mapping[int, tuple[Step, int]], spans: list[tuple[int, int, int]]) -> Steps:
+    """The rows of a batch, out of a value for each round and the token with which it begins."""
     parts = []
-    for value, (_, start, stop) in zip(values, spans):
+    for x, start, stop in spans:
+        value, top = pieces[x]
         parts.append((yield Part(value, 0, start - top, stop - top)))
     return (yield from joined(parts))
 
 
 class Sums:
-    """A rank's partial sums of a second layer: the GEMMs of its share of k, and for each token the
-    sum of its experts' rows.
+    """A rank's partial sums of a second layer: the GEMMs of its share of k, or of its experts, and
+    for each token the sum of its experts' rows.
 
     Parameters
     ----------
@@ -297,7 +325,7 @@ class Sums:
     Attributes
     ----------
     tiles : sequence of (int, int)
-        The same; none if the rank has no share of k.
+        The same; none if the rank has no share.
     """
 
     def __init__(
@@ -311,26 +339,56 @@ class Sums:
         self._problem, self._own, self._side = problem, own_tile(problem.a, rank), side
         self.tiles = tiles if self._own else {}
         self._weights: dict[int, Step] = {}
-        depth = self._own.shape[1] if self._own else 0
-        self._kernel = Kernel(problem.rows, problem.n, depth) if fused else None
+        rows, depth = self._own.shape if self._own else (0, 0)
+        self._kernel = Kernel(rows, problem.n, depth) if fused else None
 
     def of(self, tile: Tile) -> Steps:
-        """The partial sums of a tile's tokens: each round of pairs in separate memory, then the
-        rounds added up."""
-        problem, (top, stop), k = self._problem, tile, self._own.cols
-        scratches, filled = [], [[] for _ in range(problem.topk)]
-        for _ in filled:
-            scratches.append((yield Scratch((stop - top, problem.n))))
-        for expert, pairs, spans in problem.batches(self.tiles[tile]):
+        """The partial sums of a tile's tokens, all of which have pairs here."""
+        return (yield from self.by_tokens(self.tiles[tile]))[tile]
+
+    def by_tokens(self, source: int | None, ends: bool = False) -> Steps:
+        """Tokens of a rank -> their partial sums: each round of pairs in separate memory, then the
+        rounds added up; ``ends`` makes the GEMMs the end of an operation."""
+        problem, batches = self._problem, batches_of(self._problem, source, self._own)
+        tokens, pieces, width = tokens_of(batches), {}, (0, problem.n)
+        filled: dict[int, list[Step]] = {x: [] for x in tokens}
+        for x, (start, stop) in tokens.items():
+            pieces[x] = (yield Scratch((stop - start, problem.n))), start
+        for expert, pairs, spans in batches:
+            k = self._own.cols
             if expert not in self._weights:
-                self._weights[expert] = yield Get(problem.matrix(expert, k, (0, problem.n)))
+                self._weights[expert] = yield Get(problem.matrix(expert, k, width))
             a = yield Get(problem.a.block(pairs, k))
-            into = yield from cut([scratches[x] for x, *_ in spans], top, spans)
+            into = yield from cut(pieces, spans)
             c = yield Gemm(a, self._weights[expert], into=into, kernel=self._kernel)
             for x, *_ in spans:
                 filled[x].append(c)
-        rounds = []
-        for scratch, gemms in zip(scratches, filled):
-            rounds.append((yield FilledScratch(scratch, gemms)))
-        sums, *others = rounds
-        return (yield Add(others, into=sums, concurrent=self._side)) if others else sums
+        if ends:
+            yield OperationEnd()
+        for x, gemms in filled.items():
+            scratch, top = pieces[x]
+            pieces[x] = (yield FilledScratch(scratch, gemms)), top
+        sums = {}
+        for tile in pieces_of(tokens.values()):
+            terms = []
+            for x, (start, stop) in tokens.items():
+                if start <= tile[0] < stop:
+                    whole = tile == (start, stop)
+                    terms.append(pieces[x][0] if whole else (yield from cut(pieces, [(x, *tile)])))
+            first, *others = terms
+            sums[tile] = (yield Add(others, into=first, concurrent=self._side)) if others else first
+        return sums
+
+
+def pieces_of(ranges: Collection[Tile]) -> list[Tile]:
+    """Ranges cut where another one begins or ends.
+
+    Examples
+    --------
+    >>> pieces_of([(2, 6), (0, 4)]), pieces_of([(5, 6), (0, 4)])
+    ([(0, 2), (2, 4), (4, 6)], [(0, 4), (5, 6)])
+    """
+    cuts = sorted({end for tile in ranges for end in tile})
+    return [
+        tile for tile in pairwise(cuts) if any(start <= tile[0] < stop for start, stop in ranges)
+    ]

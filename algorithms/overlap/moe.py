@@ -4,7 +4,6 @@ scattered; within a node or over several. Transfers and their order are those of
 ag2 and rs2; a tile is all tokens of a rank."""
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
 
 from drbench.algorithms.mesh import Tiles
 from drbench.algorithms.registry import Option, Texts
@@ -14,7 +13,7 @@ from drbench.program.steps import Copy, Gemm, Get, Group, Kernel, Steps
 
 from . import ag_gemm, gemm_rs, two_level
 from .baselines import DATAFLOW
-from .experts import OF_EXPERTS, ExpertProblem, Sums, bound, cut, multiplied
+from .experts import OF_EXPERTS, ExpertProblem, PairGemms, Sums, bound, cut
 from .rows import KERNEL, PER_NODE, Tile, TiledRows, own_tile, owners, tiled
 
 
@@ -70,6 +69,17 @@ def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> S
     rows = TiledRows.of(problem.c, problem.m)
     sums = Sums(problem, rank, owned(rows, two_level.own_node_last(rank, problem.nprocs, per_node)))
     yield from two_level.scattered_over_nodes(problem, rank, rows, sums, per_node)
+
+
+def multiplied(
+    problem: ExpertProblem, rank: int, rows: TiledRows, gathered: ag_gemm.Gathered
+) -> Steps:
+    """GEMMs of gathered tokens with the experts' matrices, rank after rank."""
+    gemms = PairGemms(problem, rank)
+    tiles = [t for tiles in rows.tiles for t in tiles] if gemms.own else []
+    for tile in sorted(tiles, key=gathered.order_key):
+        tokens = yield from ag_gemm.awaited(rows, gathered, [tile])
+        yield from gemms.of(rows.owner(tile), dict.fromkeys(range(problem.topk), (tokens, tile[0])))
 
 
 def owned(rows: TiledRows, order: Sequence[int]) -> dict[Tile, int]:
@@ -130,7 +140,7 @@ def moe_collective(problem: ExpertProblem, rank: int, *, kernel: str, **options)
     launch = Kernel(problem.rows, own.shape[1], problem.k) if fused else None
     for expert, pairs, spans in problem.batches():
         b = yield Get(problem.matrix(expert, (0, problem.k), cols))
-        a = yield from cut(repeat(tokens), 0, spans)
+        a = yield from cut(dict.fromkeys(range(problem.topk), (tokens, 0)), spans)
         if not fused:
             a = yield Copy(a)  # the rows that the mask selects
         yield Gemm(a, b, into=problem.c.block(pairs, cols), kernel=launch)

@@ -42,6 +42,8 @@ def algorithm_list() -> str:
             layout = "blocks on the mesh"
         elif name == "dtensor_mm":
             layout = "row or column each"
+        elif name in ("dispatch_moe", "moe_combine"):
+            layout = "by experts"
         else:
             flow = algorithm.options.get("dataflow")
             given = [{"dataflow": value} for value in flow.type] if flow else [{}]

@@ -52,6 +52,8 @@ CASES = {
     "gemm_rs": of("gemm_rs"),
     "ag_moe": of("ag_moe", experts=8, topk=2),
     "moe_rs": of("moe_rs", experts=8, topk=2),
+    "dispatch_moe": of("dispatch_moe", experts=8, topk=2),
+    "moe_combine": of("moe_combine", experts=8, topk=2),
     "cannon": of("cannon"),
     "summa2.5d": of("summa2.5d", 8, None),
 }

@@ -40,7 +40,7 @@ MACHINES = {"none": None, "balance": BALANCE, "cores": cores("float32")}
 MACHINES["pairs"] = Machine("pairs", Compute(1e12), (Link("wire", 1e10, shared="pair"),))
 ON_A_MESH = [name for name, each in algorithms().items() if "mesh" in each.options]
 SIGNALLED = ["ag_gemm", "gemm_rs", "gemm_ar", "te_chunks", "async_tp", "ag2", "rs2"]
-EXPERTS = ["ag_moe", "moe_rs", "ag2_moe", "moe_rs2"]
+EXPERTS = ["ag_moe", "moe_rs", "ag2_moe", "moe_rs2", "dispatch_moe", "moe_combine"]
 #: Algorithms of which some or all variants need a share of an axis on each rank.
 SHARED_OUT = ["ag2", "rs2", "ag2_moe", "moe_rs2", "moe_collective"]
 CHOICES = {
@@ -49,6 +49,8 @@ CHOICES = {
         "ag_moe": ("pull", "push", "ring"),
         "gemm_rs": ("write", "reduce", "pull", "ring"),
         "moe_rs": ("write", "reduce", "pull", "ring"),
+        "dispatch_moe": ("push", "pull", "separate"),
+        "moe_combine": ("push", "pull", "separate"),
     },
     "order": ("ranks", "mesh", "interleaved"),
     "swizzle": ("ranks", "naive"),

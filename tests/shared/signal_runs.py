@@ -9,10 +9,12 @@ OVERLAP = (
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
     + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
 )
+WHOLE_EXPERTS, EXCHANGES = ("dispatch_moe", "moe_combine"), ("push", "pull", "separate")
 EXPERTS = (
     [("ag_moe", {"variant": variant}) for variant in ("pull", "push", "ring")]
     + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
     + [("ag2_moe", {}), ("moe_rs2", {})]
+    + [(name, {"variant": variant}) for name in WHOLE_EXPERTS for variant in EXCHANGES]
 )
 #: Programs without overlap, for comparison.
 COLLECTIVE = [("moe_collective", {"dataflow": flow}) for flow in ("AG", "RS")]
