@@ -158,7 +158,7 @@ class _Config:
         return [window if used and here else 0 for here in has]
 
 
-def parts(
+def read_config(
     name: str, config: Mapping, tokens: int | None = None
 ) -> tuple[dict[str, str], ModelSizes | None]:
     """The text of each part of a model, from its config; and the sizes of the whole model, if the
@@ -274,7 +274,7 @@ def presets() -> list[str]:
     >>> "llama3-70b:mlp" in presets(), len(presets())
     (True, 57)
     """
-    return [f"{model}:{part}" for model in MODELS for part in parts(model, MODELS[model])[0]]
+    return [f"{model}:{part}" for model in MODELS for part in read_config(model, MODELS[model])[0]]
 
 
 def _find(name: str) -> tuple[str, str, object]:
@@ -336,7 +336,7 @@ def text_of(
         text, start = config, r"(?m)^(\s*X\s*=\s*input\()[^,#]*"
         text = re.sub(start, rf"\g<1>{rows}", text) if rows else text
     else:
-        texts = parts(model, config, rows or sequence)[0] if isinstance(config, dict) else {}
+        texts = read_config(model, config, rows or sequence)[0] if isinstance(config, dict) else {}
         if part not in texts:
             known = [f"{model}:{part}" for part in texts] or presets()
             hint = did_you_mean(name, known)
@@ -362,7 +362,7 @@ def model_sizes(name: str) -> ModelSizes | None:
     {'block': 18, 'block-window': 18}
     """
     model, _, config = _find(name)
-    return parts(model, config)[1] if isinstance(config, dict) else None
+    return read_config(model, config)[1] if isinstance(config, dict) else None
 
 
 def preset(
