@@ -584,6 +584,8 @@ def test_latent_attention_has_a_query_of_low_rank_or_of_full(tmp_path):
         "Y": (16, 7168),
     }
     assert shape(chains[1])["Wq"] == (2048, 16 * 192)
+    odd = read_config("mine", LITE | {"num_attention_heads": 15, "qk_head_dim": 192})
+    assert "weight(1920, 2048)" in odd[0]["attention"]  # the width is no multiple of the heads
     of = chains[0].operations[-2].function
     assert (of.rows, of.rotary, of.head_dim) == (16, 64, 128)
 
@@ -666,6 +668,7 @@ HARMLESS = {
     "moe_layer_freq": 1,
     "sliding_window": None,
     "top_k": 50,
+    "vision_config": {"hidden_size": 1152},
     "router_aux_loss_coef": 0.001,
     "quantization_config": {"fmt": "e4m3"},
     "num_nextn_predict_layers": 1,
@@ -718,6 +721,7 @@ def test_a_config_whose_shapes_are_not_known_is_refused_by_its_type_and_key(chan
         ({"num_hidden_layers": 10**12}, "mlp", "below 10000, got 1000000000000"),
         ({"sliding_window": "9"}, "mlp", "sliding_window must be an integer"),
         ({"vocab_size": "9"}, "mlp", "vocab_size must be an integer"),
+        (DEEPSEEK | {"qk_head_dim": 191}, "mlp", "must be equal"),
         (
             DEEPSEEK | {"v_head_dim": 64},
             "mlp",
