@@ -48,9 +48,10 @@ _FULL_EVERY = {"cohere2": 4, "gemma2": 2, "gemma3_text": 6}
 _PARALLEL = ("cohere", "cohere2", "gpt_neox", "gptj", "phi")
 #: Keys that change no shape, or only those of norms, routers, biases and embeddings.
 _NO_SHAPE = re.compile(
-    "token|vocab|vision|rope|switch|rotary|position|window|norm|drop|bias|init|dtype|loss|coef|version|quant"
-    "|context|scal|multiplier|router|nextn|mtp|architectures|auto_map|topk_group|n_group|label|_tp$"
-    "|^(num|n)(_hidden)?_layers?$|max_length|parallel_residual|ep_size|^output_|^return_|^top_k$|gated_act"
+    "token|vocab|vision|rope|switch|rotary|position|window|norm|drop|bias|init|dtype|loss|coef"
+    "|version|quant|context|scal|multiplier|router|nextn|mtp|architectures|auto_map|topk_group"
+    "|n_group|label|_tp$|^(num|n)(_hidden)?_layers?$|max_length|parallel_residual|ep_size"
+    "|^output_|^return_|^top_k$|gated_act"
 )
 #: Words of keys that change a structure, even by true or a text.
 _STRUCTURE = re.compile(
