@@ -13,7 +13,7 @@ from collections.abc import Callable
 from drbench.chains.model.costs import LayoutCosts
 from drbench.chains.model.description import Chain, LocalMap, read
 from drbench.chains.model.published import contender
-from drbench.chains.model.transformers import MODELS, parts
+from drbench.chains.model.transformers import MODELS, read_config
 
 
 def block_of(model: str, tokens: int, sequence: int, backward: bool, **sizes: int) -> Chain:
@@ -27,7 +27,7 @@ def block_of(model: str, tokens: int, sequence: int, backward: bool, **sizes: in
     ((64, 1536), 32)
     """
     config = MODELS[model] | {"max_position_embeddings": sequence} | sizes
-    return read(parts(model, config, tokens)[0]["block"], model, backward=backward)
+    return read(read_config(model, config, tokens)[0]["block"], model, backward=backward)
 
 
 def block_s(

@@ -11,7 +11,7 @@ from whole_models import count_parameters, of_layer
 
 from drbench.algorithms.overlap.experts import ExpertProblem
 from drbench.chains.model.description import LocalMap, read
-from drbench.chains.model.transformers import model_sizes, parts, preset, presets, text_of
+from drbench.chains.model.transformers import model_sizes, preset, presets, read_config, text_of
 from drbench.chains.order import Asked
 from drbench.errors import UsageError
 
@@ -454,12 +454,12 @@ def test_parts_of_a_config_have_the_published_number_of_parameters(model, tmp_pa
     assert sizes.layers == layers
     assert count_parameters(path) == pytest.approx(billions * 1e9, rel=0.01)
     suffixes = {part.removeprefix("dense-").removeprefix("block") for part in layers}
-    assert set(parts("mine", config)[0]) == {
+    assert set(read_config("mine", config)[0]) == {
         *others,
         *layers,
         *(f"attention{suffix}" for suffix in suffixes),
     }
-    for part in parts("mine", config)[0]:
+    for part in read_config("mine", config)[0]:
         chain = preset(f"{path}:{part}", backward=True)
         assert chain.matrices["X"].rows == (4096 if model == "phi3" else 8192)
         assert preset(f"{path}:{part}", 64).matrices["X"].rows == 64
@@ -509,7 +509,7 @@ EIGHT, QWEN = ["full_attention"] * 8, {"model_type": "qwen2"}
     ],
 )
 def test_layers_have_windows_as_the_config_says(change, layers):
-    texts, sizes = parts("mine", WINDOWED | change)
+    texts, sizes = read_config("mine", WINDOWED | change)
     assert sizes.layers == layers
     for part in layers:
         has = "window=1000" in texts[part]
@@ -532,16 +532,16 @@ def test_layers_have_windows_as_the_config_says(change, layers):
 )
 def test_a_window_that_is_not_used_changes_nothing(change):
     plain = LLAMA | {"num_hidden_layers": 8}
-    assert parts("mine", WINDOWED | change) == parts("mine", plain)
+    assert read_config("mine", WINDOWED | change) == read_config("mine", plain)
 
 
 def test_a_config_without_layers_has_no_sizes_but_a_part_of_each_kind(tmp_path):
     config = GLM4 | {"num_hidden_layers": None, "sliding_window": 9, "sliding_window_pattern": 2}
-    texts, sizes = parts("mine", config)
+    texts, sizes = read_config("mine", config)
     blocks = {part for part in texts if "block" in part}
     assert sizes is None
     assert blocks == {"block", "block-window", "dense-block", "dense-block-window"}
-    assert parts("mine", LLAMA | {"vocab_size": None})[1] is None
+    assert read_config("mine", LLAMA | {"vocab_size": None})[1] is None
     path = tmp_path / "layer.txt"
     path.write_text("X = input(8, 4)\nW = weight(4, 4)\nY = X @ W")
     assert model_sizes(str(path)) is None
@@ -561,11 +561,11 @@ def test_a_config_without_layers_has_no_sizes_but_a_part_of_each_kind(tmp_path):
     ],
 )
 def test_embeddings_are_tied_as_the_config_or_its_type_says(config, tied):
-    assert parts("mine", config)[1].tied is tied
+    assert read_config("mine", config)[1].tied is tied
 
 
 def test_latent_attention_has_a_query_of_low_rank_or_of_full(tmp_path):
-    texts = [parts("mine", config, 16)[0]["attention"] for config in (DEEPSEEK, LITE)]
+    texts = [read_config("mine", config, 16)[0]["attention"] for config in (DEEPSEEK, LITE)]
     chains = [read(text, "mine") for text in texts]
     shape = lambda chain: {each.name: each.shape for each in chain.matrices.values()}
     assert shape(chains[0]) == {
@@ -584,6 +584,8 @@ def test_latent_attention_has_a_query_of_low_rank_or_of_full(tmp_path):
         "Y": (16, 7168),
     }
     assert shape(chains[1])["Wq"] == (2048, 16 * 192)
+    odd = read_config("mine", LITE | {"num_attention_heads": 15, "qk_head_dim": 192})
+    assert "weight(1920, 2048)" in odd[0]["attention"]  # the width is no multiple of the heads
     of = chains[0].operations[-2].function
     assert (of.rows, of.rotary, of.head_dim) == (16, 64, 128)
 
@@ -666,6 +668,7 @@ HARMLESS = {
     "moe_layer_freq": 1,
     "sliding_window": None,
     "top_k": 50,
+    "vision_config": {"hidden_size": 1152},
     "router_aux_loss_coef": 0.001,
     "quantization_config": {"fmt": "e4m3"},
     "num_nextn_predict_layers": 1,
@@ -704,9 +707,9 @@ HARMLESS = {
     ],
 )
 def test_a_config_whose_shapes_are_not_known_is_refused_by_its_type_and_key(change):
-    assert parts("mine", LLAMA | HARMLESS) == parts("mine", LLAMA)
+    assert read_config("mine", LLAMA | HARMLESS) == read_config("mine", LLAMA)
     with pytest.raises(UsageError, match=f"'{[*change][0]}' .* model_type 'llama'"):
-        parts("mine", LLAMA | HARMLESS | change)
+        read_config("mine", LLAMA | HARMLESS | change)
 
 
 @pytest.mark.parametrize(
@@ -718,6 +721,7 @@ def test_a_config_whose_shapes_are_not_known_is_refused_by_its_type_and_key(chan
         ({"num_hidden_layers": 10**12}, "mlp", "below 10000, got 1000000000000"),
         ({"sliding_window": "9"}, "mlp", "sliding_window must be an integer"),
         ({"vocab_size": "9"}, "mlp", "vocab_size must be an integer"),
+        (DEEPSEEK | {"qk_head_dim": 191}, "mlp", "must be equal"),
         (
             DEEPSEEK | {"v_head_dim": 64},
             "mlp",

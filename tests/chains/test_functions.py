@@ -221,6 +221,16 @@ def test_a_cache_without_a_kernel_is_read_while_gemms_run(of, cols, cached):
     assert function_s(Machine("slow", slow), of, (4, cols), 4) == gemms_s > 0
 
 
+def test_the_kernel_of_a_cache_needs_constants_and_at_most_16_bits():
+    of, shape = attention(64, 8, 128, context=8192), (32, 1024)
+    small = GPU.decode.seconds(SHEET, 32, 8, 1, 128, 8192, 0, 1)
+    assert function_s(GPU, of, shape, 1) == pytest.approx(small)
+    assert small < function_s(GPU, of, shape, 2)
+    read_s = lambda item: SHEET.memory_s(item * 32 * 8192 * 256)
+    assert function_s(GPU, of, shape, 4) == pytest.approx(read_s(4))
+    assert function_s(replace(GPU, decode=None), of, shape, 2) == pytest.approx(read_s(2))
+
+
 def test_a_cache_is_for_estimates_of_the_forward_pass():
     of = attention(4, 2, 3, context=5)
     with pytest.raises(UsageError, match="--decode has no backward pass"):

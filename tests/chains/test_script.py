@@ -219,6 +219,17 @@ def test_the_small_case_is_divided_evenly_and_keeps_heads_and_experts():
             ast.parse(one)
 
 
+def test_the_small_case_scales_windows_and_columns():
+    mesh = DeviceMesh.read("tp=4")
+    windowed = script_text(drawn(preset("gemma2-9b:attention-window", 8192), mesh, 0))
+    assert "O = tiles(attention, QKV, 4, 2, 2, 2)\n" in windowed  # 8192 tokens are 4
+    narrow = preset("gpt-oss-120b:attention-window", 8192)
+    assert "QKV, 4, 8, 4, 1)" in script_text(drawn(narrow, mesh, 0))
+    latent = script_text(drawn(read(LATENT, "latent"), mesh, 0))
+    assert "C = tiles(columns, L, 32)\n" in latent  # 64 columns are 4
+    assert "O = tiles(latent_attention, Q, KV, 4, 8)\n" in latent
+
+
 def test_attention_to_a_cache_has_no_script():
     chain = preset("llama3-8b:attention", context=4096)
     with pytest.raises(UnsupportedError, match="has no caches"):

@@ -48,9 +48,10 @@ _FULL_EVERY = {"cohere2": 4, "gemma2": 2, "gemma3_text": 6}
 _PARALLEL = ("cohere", "cohere2", "gpt_neox", "gptj", "phi")
 #: Keys that change no shape, or only those of norms, routers, biases and embeddings.
 _NO_SHAPE = re.compile(
-    "token|vocab|vision|rope|switch|rotary|position|window|norm|drop|bias|init|dtype|loss|coef|version|quant"
-    "|context|scal|multiplier|router|nextn|mtp|architectures|auto_map|topk_group|n_group|label|_tp$"
-    "|^(num|n)(_hidden)?_layers?$|max_length|parallel_residual|ep_size|^output_|^return_|^top_k$|gated_act"
+    "token|vocab|vision|rope|switch|rotary|position|window|norm|drop|bias|init|dtype|loss|coef"
+    "|version|quant|context|scal|multiplier|router|nextn|mtp|architectures|auto_map|topk_group"
+    "|n_group|label|_tp$|^(num|n)(_hidden)?_layers?$|max_length|parallel_residual|ep_size"
+    "|^output_|^return_|^top_k$|gated_act"
 )
 #: Words of keys that change a structure, even by true or a text.
 _STRUCTURE = re.compile(
@@ -158,7 +159,7 @@ class _Config:
         return [window if used and here else 0 for here in has]
 
 
-def parts(
+def read_config(
     name: str, config: Mapping, tokens: int | None = None
 ) -> tuple[dict[str, str], ModelSizes | None]:
     """The text of each part of a model, from its config; and the sizes of the whole model, if the
@@ -274,7 +275,7 @@ def presets() -> list[str]:
     >>> "llama3-70b:mlp" in presets(), len(presets())
     (True, 57)
     """
-    return [f"{model}:{part}" for model in MODELS for part in parts(model, MODELS[model])[0]]
+    return [f"{model}:{part}" for model in MODELS for part in read_config(model, MODELS[model])[0]]
 
 
 def _find(name: str) -> tuple[str, str, object]:
@@ -336,7 +337,7 @@ def text_of(
         text, start = config, r"(?m)^(\s*X\s*=\s*input\()[^,#]*"
         text = re.sub(start, rf"\g<1>{rows}", text) if rows else text
     else:
-        texts = parts(model, config, rows or sequence)[0] if isinstance(config, dict) else {}
+        texts = read_config(model, config, rows or sequence)[0] if isinstance(config, dict) else {}
         if part not in texts:
             known = [f"{model}:{part}" for part in texts] or presets()
             hint = did_you_mean(name, known)
@@ -362,7 +363,7 @@ def model_sizes(name: str) -> ModelSizes | None:
     {'block': 18, 'block-window': 18}
     """
     model, _, config = _find(name)
-    return parts(model, config)[1] if isinstance(config, dict) else None
+    return read_config(model, config)[1] if isinstance(config, dict) else None
 
 
 def preset(
