@@ -205,7 +205,8 @@ class ShardingChoice:
             ``chosen``, or a known scheme as ``"TP x FSDP"``.
         """
         solution = self.row(name).solution
-        return script_text(solution)
+        alone = without_overlap(solution)
+        return script_text(alone or solution, solution if alone else None)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as ``--json`` prints it."""

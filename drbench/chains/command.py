@@ -206,9 +206,8 @@ from drbench.launch.commands.options import (
 @verbose_option(help="Print the layouts and programs of every operation of the best.")
 def chain_command(
     name, tokens, sequence, decode, context, attention, backward, dtype, machine, ranks, mesh,
-    fix, programs, memory, fit, layers, micro_batches, recompute, zero, gradients, effort_s, run, iters,
-    budget, transport, csv_path, placements,
-    as_json, verbose, **values,
+    fix, programs, memory, fit, layers, micro_batches, recompute, zero, gradients, effort_s, run,
+    iters, budget, transport, csv_path, placements, as_json, verbose, **values,
 ):  # fmt: skip
     """Choose the sharding of a transformer layer, or of another chain of multiplications, and
     compare it with Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP, TP × DP and others.

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from drbench.chains.model.choose import Solution
 from drbench.chains.model.description import Chain, Matmul
+from drbench.chains.model.mesh import EXPERT
+from drbench.chains.model.programs import ASYNC
+from drbench.errors import UnsupportedError
+from drbench.texts import time_text
 
 _TEMPLATE = Path(__file__).with_suffix(".py.j2")
 #: Along one mesh dimension: the layouts of X, W, X·W and the stored W -> the class of PyTorch.
@@ -32,25 +36,61 @@ def layout_rows(solution: Solution) -> list[tuple[str, ...]]:
     ]
 
 
-def script_text(solution: Solution) -> str:
+def script_text(solution: Solution, timed: Solution | None = None) -> str:
     """A Python script for stock PyTorch: mesh and placements to paste, those of ``nn.Linear`` too;
-    and a small case of the chain on DTensor, compared with one process."""
+    and a small case of the chain on DTensor, compared with one process.
+
+    Parameters
+    ----------
+    solution : Solution
+    timed : Solution, optional
+        The same layouts with programs that overlap, which the script does not run.
+
+    Raises
+    ------
+    UnsupportedError
+        If attention needs a cache, or experts are on their own ranks.
+    """
     import jinja2
 
     chain, mesh, forward = solution.chain, solution.mesh, _forward(solution.chain)
     operations = [operation for operation in chain.operations if operation.c in forward]
     matmuls = [operation for operation in operations if isinstance(operation, Matmul)]
+    if any(EXPERT in layout for layout in solution.layouts.values()):
+        raise UnsupportedError(
+            f"DTensor cannot send tokens to experts on their own ranks, got {solution.name} on "
+            f"{mesh}. Use the layouts of -v in TorchTitan or Megatron, or another row's script."
+        )
     # Sizes that all ranks share evenly; rows of each expert, too.
     heads = [
         operation.function
         for operation in operations
         if operation not in matmuls and operation.function.heads
     ]
+    if any(of.context for of in heads):
+        raise UnsupportedError(
+            "a script has no caches for attention to. Describe the layer with sequence= instead of "
+            "context=."
+        )
     sequence = gcd(chain.matrices["X"].rows, *(of.rows for of in heads))
     pairs = (matmul.experts for matmul in matmuls if matmul.experts[1])
     few = mesh.ranks * lcm(*(count // gcd(count, topk) for count, topk in pairs))
     sizes = (matrix.shape[matrix.kind != "weight" :] for matrix in chain.matrices.values())
-    part = gcd(*sum(sizes, ()), *(of.head_dim * mesh.ranks for of in heads))
+    widths = (width * mesh.ranks for of in heads for width in (of.head_dim, of.rotary))
+    part = gcd(*sum(sizes, ()), *widths)
+    rows, cols = lambda size: size // sequence * few, lambda size: size * mesh.ranks // part
+
+    def more(operation):
+        """What a function takes beside matrices."""
+        if operation in matmuls:
+            return operation.experts[1:] if operation.experts[1] else ()
+        of = operation.function
+        if of.name == "columns":
+            return (cols(of.gives),)
+        if of.rotary:
+            return rows(of.rows), cols(of.head_dim)
+        window = (max(1, of.window * few // sequence),) if of.window else ()
+        return (rows(of.rows), of.heads, cols(of.head_dim), *window) if of.heads else ()
 
     def placed(name, layout=None, transposed=False):
         text = mesh.torch(layout or solution.layout(name), transposed)
@@ -65,9 +105,26 @@ def script_text(solution: Solution) -> str:
         matmuls=matmuls,
         placed=placed,
         scales=f"rows x {few}/{sequence}, columns x {mesh.ranks}/{part}",
-        rows=lambda size: size // sequence * few,
-        cols=lambda size: size * mesh.ranks // part,
+        rows=rows,
+        cols=cols,
+        more=more,
         scheme=_scheme(solution, matmuls),
+        notes=_overlap_notes(solution, timed) if timed else (),
+    )
+
+
+def _overlap_notes(solution: Solution, timed: Solution) -> Iterator[str]:
+    """Lines: which programs drbench timed, and what the script runs in their place."""
+    yield f"# drbench's answer, {time_text(timed.time_s)}, overlaps communication with GEMMs:"
+    for matmul in timed.chain.multiplications:
+        program = timed.way(matmul).gemm.program
+        if program.group:
+            yield f"#   {matmul}: {program.name}{timed.along(program.group)}"
+    if any(program.name in ASYNC for program in timed.programs):
+        yield "# torch.compile does with torch._inductor.config._micro_pipeline_tp = True (rings)."
+    yield (
+        "# This script runs each collective and then its GEMM: "
+        f"{time_text(solution.time_s)} predicted."
     )
 
 

@@ -15,6 +15,7 @@ from drbench.chains.model.functions import (
     attention,
     columns,
     function,
+    function_seconds,
     functions,
     gradient,
     latent_attention,
@@ -294,18 +295,38 @@ def test_every_operation_of_a_backward_block_has_its_function():
     assert of == {"attention", "attention_grad", "add", "gelu", "gelu_grad"}
 
 
-@pytest.mark.parametrize("of", [*map(function, functions()), attention(4, 2, 3, 8)])
+@pytest.mark.parametrize(
+    "of", [*map(function, functions()), attention(4, 2, 3, 8), attention(4, 2, 3, 8, 5)]
+)
 def test_the_time_of_a_measured_function_follows_from_its_elements(of):
     """Attention takes the time of its scores and of its GEMMs."""
     compute = Compute(1e9, memory_bytes_per_s=1e9)
     machine = lambda **known: replace(TOY, compute=replace(compute, functions=known))
     seconds = lambda machine: function_s(machine, of, (16, 4 * of.gives), 4)
     gemms_s = sum(compute.gemm_s(*each) for each in of.gemms(16, 4 * of.gives))
-    elements = 16 * 4 * of.gives if not of.heads else 16 * 2 * 4 * 8
+    elements = 16 * 4 * of.gives if not of.heads else 16 * 2 * 4 * of.seen
     text = seconds(machine(**{of.name: 1e-3}))
     assert text == pytest.approx(1e-3 * elements + gemms_s)
     read = sum(16 * 4 * taken for taken in of.takes)
     assert seconds(machine()) == pytest.approx((read + 16 * 4 * of.gives) * 4e-9 + gemms_s)
+
+
+def test_every_function_is_measured_but_views():
+    counts = []
+
+    def measure(call):
+        call()
+        counts.append(1)
+        return 1.0
+
+    heads = attention(4, 2, 3, 8), latent_attention(2, 3, 2, 8)
+    wanted = {each.name for each in (*heads, *(gradient(heads[x], y) for x, y in GRADIENTS))}
+    assert function_seconds(measure, "f4").keys() == {*functions(), *wanted}
+    assert len(counts) == len(functions()) + 5 + 2 + 2 + 5 + 1 + 4  # functions, and their GEMMs
+
+
+#: Of attention and of latent attention, by input.
+GRADIENTS = (0, 0), (1, 0), (1, 1)
 
 
 @pytest.mark.parametrize("name", functions())

@@ -16,11 +16,18 @@ import pytest
 from layer_chains import layers
 from starting import find_mpiexec, run_process
 
-from drbench.chains.model.description import LocalMap
-from drbench.chains.model.functions import apply, attention, function
+from drbench.chains.model.description import LocalMap, read
+from drbench.chains.model.functions import (
+    apply,
+    attention,
+    columns,
+    function,
+    latent_attention,
+)
 from drbench.chains.model.mesh import DeviceMesh
 from drbench.chains.model.transformers import preset
 from drbench.chains.script import layout_rows, script_text
+from drbench.errors import UnsupportedError
 
 #: By mesh dimension: A, B and the result of a multiplication.
 TRIPLES = [
@@ -67,6 +74,25 @@ for ranks in {each for each, _ in cases}:
 """
 
 
+#: A block with latent attention of eight heads, four sequences.
+LATENT = """
+X = input(4096, 512)
+Wqa = weight(512, 256)
+A = X @ Wqa
+Wqb = weight(256, 8 * 192)
+Q = A @ Wqb
+Wkva = weight(512, 576)
+L = X @ Wkva
+C = columns(L, first=512)
+Wkvb = weight(512, 8 * 256)
+KV = C @ Wkvb
+O = latent_attention(Q, KV, heads=8, head_dim=128, rotary=64, sequence=1024)
+Wo = weight(8 * 128, 512)
+Y = O @ Wo
+Z = X + Y
+"""
+
+
 def solution(chain, mesh, layouts, inner):
     """What the search returns, as far as scripts use it."""
     layout = lambda name: layouts[chain.variable(name)]
@@ -106,13 +132,15 @@ def drawn(chain, mesh, seed):
 def chains(backward):
     """Every function, and presets with attention of several sequences."""
     yield layers(64, (32, 96), backward=backward)
-    for of in ("relu", "gelu", "silu", "swiglu"):
+    for of in ("relu", "gelu", "silu", "swiglu", "geglu"):
         yield layers(128, (64, 96, 64), (of,), backward=backward)
     yield layers(64, (32, 64, 128, 32), ("gelu", "swiglu"), backward=backward)
     for name in ("llama3-8b:mlp", "llama3-8b:attention", "llama3-8b:block", "gpt3:block"):
         yield preset(name, 4 * (2048 if "gpt" in name else 8192), backward=backward)
     yield preset("mixtral-8x7b:block", 8 * 8192, backward=backward)
     yield preset("deepseek-v3:experts", backward=backward)
+    yield read(LATENT, "latent", backward=backward)
+    yield preset("gemma2-9b:block-window", 4 * 8192, backward=backward)
 
 
 def names_of(text, names):
@@ -189,6 +217,12 @@ def test_the_small_case_is_divided_evenly_and_keeps_heads_and_experts():
                 assert count == [matrix.count][matrix.count == 1 :]
                 assert rows % ranks == cols % ranks == 0 and rows * cols < 4e6 * ranks
             ast.parse(one)
+
+
+def test_attention_to_a_cache_has_no_script():
+    chain = preset("llama3-8b:attention", context=4096)
+    with pytest.raises(UnsupportedError, match="has no caches"):
+        script_text(drawn(chain, DeviceMesh.read("tp=4"), 0))
 
 
 def back(matrix, text):
@@ -327,11 +361,17 @@ def test_functions_of_scripts_are_those_of_drbench():
     names = {"torch": torch, "F": torch.nn.functional}
     exec(text[text.index("def attention") : text.index("def layer")], names)
     rng = np.random.default_rng(0)
-    for of in [*map(function, ("add", "relu", "silu", "gelu", "swiglu")), attention(8, 2, 3, 10)]:
-        x = [rng.standard_normal((20, 2 * size)) for size in of.takes]
-        expected = np.empty((20, 2 * of.gives))
+    elementwise = map(function, ("add", "relu", "silu", "gelu", "swiglu", "geglu"))
+    heads = attention(8, 2, 3, 10), attention(8, 2, 3, 10, 4), latent_attention(2, 4, 3, 10)
+    for of in [*elementwise, *heads, columns(6, 4)]:
+        more = (of.rows, of.heads, of.head_dim, of.window) if of.heads else ()
+        more = (of.rows, of.head_dim) if of.rotary else more
+        units = 2
+        if of.name == "columns":
+            units, more = 1, (of.gives,)
+        x = [rng.standard_normal((20, units * size)) for size in of.takes]
+        expected = np.empty((20, units * of.gives))
         apply(of, expected, x)
-        more = (of.rows, of.heads, of.head_dim) if of.heads else ()
         found = names[of.name](*map(torch.from_numpy, x), *more)
         assert np.allclose(found.numpy(), expected, rtol=1e-13, atol=1e-13), of.name
 

@@ -10,7 +10,7 @@ def layers(rows, widths, between=(), *, backward=False):
     of = [*(between * inner if len(between) == 1 else between or [None] * inner), None]
     text, x = [f"X = input({rows}, {widths[0]})"], "X"
     for number, (high, wide) in enumerate(zip(widths, widths[1:]), 1):
-        wide *= 2 if of[number - 1] == "swiglu" else 1
+        wide *= 2 if (of[number - 1] or "").endswith("glu") else 1
         text += [f"W{number} = weight({high}, {wide})", f"Y{number} = {x} @ W{number}"]
         x = f"Y{number}"
         if of[number - 1]:

@@ -536,12 +536,15 @@ class ShardingSearch:
         if why := self._why_not(costs, layouts):  # of which matrix follows from the scheme
             return Refusal(REFUSED_LAYOUT, f"on {costs.mesh}, {why.partition(': ')[2]}")
         domains = {variable: [layout] for variable, layout in layouts.items()}
-        optimum = search(domains, costs.factors(chain, domains, stationary))
-        if optimum is None:
-            return Refusal(REFUSED_LAYOUT, "no collective redistributes its matrices")
-        solution = Solution.of(name, chain, costs, optimum.label)
-        for program in solution.programs:
-            costs.simulate(program)
+        is_new = True
+        while is_new:  # programs that overlap have bounds until they are simulated
+            optimum = search(domains, costs.factors(chain, domains, stationary))
+            if optimum is None:
+                return Refusal(REFUSED_LAYOUT, "no collective redistributes its matrices")
+            solution = Solution.of(name, chain, costs, optimum.label)
+            is_new = any(program.simulated is None for program in solution.programs)
+            for program in solution.programs:
+                costs.simulate(program)
         if solution.memory_bytes <= self.limit:
             return solution
         if self.smallest is None or solution.memory_bytes < self.smallest.memory_bytes:

@@ -336,8 +336,9 @@ def _attend(of: Function, out: np.ndarray, inputs: Sequence[np.ndarray]) -> None
 
 
 #: Sizes for timing: rows and columns of the result, larger than a core's caches; for attention the
-#: heads, those that share a key, their width, and tokens of a sequence.
-_SHAPE, _HEADS = (2048, 2048), (8, 4, 64, 256)
+#: heads, those with a key, their width, and tokens of a sequence; of latent attention the heads,
+#: both widths and the tokens.
+_SHAPE, _HEADS, _LATENT = (2048, 2048), (8, 4, 64, 256), (8, 64, 32, 256)
 
 
 def function_seconds(measure: Callable[[Callable[[], None]], float], code: str) -> dict[str, float]:
@@ -352,8 +353,9 @@ def function_seconds(measure: Callable[[Callable[[], None]], float], code: str) 
         NumPy's element type.
     """
     rng, by_name = np.random.default_rng(0), {}
-    heads = attention(*_HEADS)
-    for of in (*map(function, functions()), heads, gradient(heads)):
+    heads, latent = attention(*_HEADS), latent_attention(*_LATENT)
+    gradients = gradient(heads), gradient(latent, 0), gradient(latent, 1)
+    for of in (*map(function, functions()), heads, latent, *gradients):
         rows, units = (of.rows, 1) if of.heads else (_SHAPE[0], _SHAPE[1] // of.gives)
         out = np.empty((rows, units * of.gives), code)
         inputs = [rng.standard_normal((rows, units * columns)).astype(code) for columns in of.takes]

@@ -163,8 +163,9 @@ class LocalProgram(ChainProgram):
         else:
             seconds = compute.grouped_s(rows, n, k, item, machine.adds_on_core)
         seconds += compute.transposed_s(m, n, self._gemm[2], self._transpose)
-        if item == 1:  # stored in 16 bits
-            seconds += compute.quantise_a_s(m, self._gemm[2]) + compute.quantise_a_s(n, k)
+        if item == 1:  # matrices are stored in 16 bits, and converted where they are used first
+            new = {"": ((m, k), (n, k)), "b": ((m, k),)}.get(self._transpose, ())
+            seconds += sum(compute.quantise_a_s(*shape) for shape in new)
         return ProgramTimes(seconds, seconds)
 
 

@@ -235,14 +235,16 @@ class Whole:
         return 2 * tokens * self.sizes.vocab * self.sizes.width * (3 if chain.has_backward else 1)
 
     def share(self, solution: Solution) -> StepShare:
-        """What a rank has of the embedding and the head: divided as the first weight is."""
+        """What a rank has of the embedding and the head: divided as weights of the layers are."""
         chain, mesh, item = solution.chain, solution.mesh, solution.costs.item
-        first = next(x for x in chain.multiplications if chain.matrices[x.b].kind == "weight")
-        _, inner, _ = solution.inner[first.c]
-        tensor = [x for x, placement in enumerate(inner) if placement != "R"]
+        weights = [x for x in chain.multiplications if chain.matrices[x.b].kind == "weight"]
+        is_any = lambda layouts, x: any(layout[x] in ("S(0)", "S(1)") for layout in layouts)
+        inner = [solution.inner[matmul.c][1] for matmul in weights]
         of = lambda dims: prod(mesh.extents[x] for x in dims)
-        data = [x for x in range(len(inner)) if x not in tensor]
-        sharded = [x for x in data if solution.layout(first.b)[x] != "R"]
+        tensor = [x for x in range(len(mesh.extents)) if is_any(inner, x)]
+        data = [x for x in range(len(mesh.extents)) if x not in tensor]
+        stored = [solution.layout(matmul.b) for matmul in weights]
+        sharded = [x for x in data if is_any(stored, x)]
         sequence = all(solution.layout("X")[x] == "S(0)" for x in tensor)
         tokens = chain.matrices["X"].rows // of(data)
         parts = tokens, of(tensor), of(sharded or data), bool(sharded), sequence
