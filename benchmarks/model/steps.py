@@ -24,7 +24,7 @@ from drbench.chains.model.choose import choose
 from drbench.chains.model.costs import LayoutCosts, Training
 from drbench.chains.model.description import read
 from drbench.chains.model.mesh import DeviceMesh
-from drbench.chains.model.transformers import MODELS, parts
+from drbench.chains.model.transformers import MODELS, read_config
 from drbench.chains.model.whole import Whole, rest_memory, rest_times
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.sweep_values import read_toml
@@ -84,7 +84,7 @@ def predict(step: PublishedStep, layers: int = 0, clock: float = 0.0) -> StepPre
     mesh = DeviceMesh.read(step.mesh.replace(";", ","))
     tokens = step.batch * config["max_position_embeddings"]
     tokens *= dict(zip(mesh.names, mesh.extents)).get("dp", 1)
-    texts, model = parts(step.model, config, tokens)
+    texts, model = read_config(step.model, config, tokens)
     layers = layers or sum(model.layers.values())
     chain = read(texts["block"], step.model, backward=True)
     name = f"{FILE['machines'][step.machine]},memory_bytes=1e15"

@@ -11,6 +11,7 @@ from drbench.chains.answer import seen
 from drbench.chains.model import programs
 from drbench.chains.model.choose import choose
 from drbench.chains.model.costs import LayoutCosts, Training
+from drbench.chains.model.description import LocalMap, read
 from drbench.chains.model.mesh import DeviceMesh
 from drbench.chains.model.programs import COLLECTIVES, LIBRARY, LocalProgram, RankGroup
 from drbench.chains.model.transformers import preset
@@ -226,3 +227,43 @@ def test_one_token_of_experts_is_sharded_too():
     found = choose(preset("mixtral-8x7b:experts", 1), [costs], effort_s=1)
     weights = 2 * 3 * 4096 * 14336 * 2 / 8  # of two experts, on each rank
     assert weights / 3.35e12 < found.best.time_s < 100e-6
+
+
+def test_attention_that_is_not_fused_moves_its_scores():
+    text = "X = input(16, 8)\nW = weight(8, 96)\nQKV = X @ W\nO = attention(QKV, heads=4, "
+    chain = read(f"{text}kv_heads=4, head_dim=8, sequence=16)", "attention", backward=True)
+    machine = Machine("memory", Compute(1e30, memory_bytes_per_s=1.0), dtype="bfloat16")
+    mesh, times = DeviceMesh.read("tp=1"), []
+    for unfused in (False, True):
+        costs = LayoutCosts(machine, mesh, "bfloat16", Training(unfused=unfused))
+        of = [x for x in chain.operations if isinstance(x, LocalMap)]
+        times.append([costs.map_s(chain, operation, ("R",)) for operation in of])
+    scores = 4 * 16 * 16
+    assert [b - a for a, b in zip(*times)] == [9 * scores, 11 * scores]
+
+
+def test_operands_of_8_bits_are_converted_before_they_move_and_in_every_program():
+    machine, mesh, chain = find_machine("dgxh100"), DeviceMesh.read("tp=8"), preset("llama3-8b:mlp")
+    received, core = {}, {}
+    for dtype in ("bfloat16", "float8"):
+        costs = LayoutCosts(seen(machine, dtype, "auto"), mesh, dtype)
+        search = choose(chain, [costs], effort_s=0)
+        known = {solution.name: solution for solution in search.contenders}
+        for use in known["TP + SP"].uses:
+            if use.matrix:
+                received[dtype, use.program.name] = use.program.nbytes
+        rings = [program for program in costs.programs if program.name == "ring A"]
+        (core[dtype],) = {program.times.core_s for program in rings}
+    assert received["float8", "gather"] == received["bfloat16", "gather"] / 2
+    assert received["float8", "scatter"] == received["bfloat16", "scatter"]
+    # parts of operands may be cached
+    compute = replace(machine.for_dtype("float8").compute, cache_bytes=inf)
+    divided = [(8192 // 8, 28672, 4096), (8192, 28672 // 8, 4096), (8192, 28672, 4096 // 8)]
+    times = [
+        compute.gemm_s(m, n, k, 2) + compute.quantise_a_s(m, k) + compute.quantise_a_s(n, k)
+        for m, n, k in divided
+    ]
+    assert core["float8"] in map(pytest.approx, times)
+    plain = replace(machine.for_dtype("bfloat16").compute, cache_bytes=inf)
+    times = [plain.gemm_s(*sizes, 2) for sizes in divided]
+    assert core["bfloat16"] in map(pytest.approx, times)

@@ -47,6 +47,7 @@ from .programs import (
     ProgramTimes,
     RankGroup,
     SimulatedProgram,
+    quantise_s,
     reads,
 )
 from .search import Factor, Label, best
@@ -63,6 +64,9 @@ _DIVIDED: dict[str, Placed] = {
 }
 _SWAPPED = {"S(0)": "S(1)", "S(1)": "S(0)"}
 _WORDS = {"S(0)": "row", "S(1)": "column"}
+#: How often a score is read or written between the GEMMs of attention that is not fused, forward
+#: and backward, by softmax and by dropout, whose mask is half an element.
+_SCORE_TRAFFIC = 4.5, 5.5
 #: Programs that overlap have at most this number of ranks, unless a library runs them.
 _MOST_RANKS = 16
 #: Bytes of optimizer state for an element: Adam's two moments; for 16-bit types also the weight,
@@ -508,10 +512,13 @@ class LayoutCosts:
         model."""
         shape = chain.matrices[operation.c].shape
         local = tuple(cut(shape[x], layout, x, self.mesh) for x in (0, 1))
-        seen = as_stored(machine or self.machine, self.stored)
-        if self.training.unfused:
-            seen = replace(seen, prefill=None)
-        return function_s(seen, operation.function, local, self.item)
+        seen, of = as_stored(machine or self.machine, self.stored), operation.function
+        if not (self.training.unfused and of.heads):
+            return function_s(seen, of, local, self.item)
+        moved = _SCORE_TRAFFIC[of.name.endswith("_grad")] * self.item * of.elements(*local)
+        return function_s(replace(seen, prefill=None), of, local, self.item) + (
+            seen.compute.memory_s(moved)
+        )
 
     # -- ways to multiply
 
@@ -634,6 +641,8 @@ class LayoutCosts:
             item = self.item
             if of_weight and x == 2 and self.training.gradients:
                 item = ITEMSIZES[self.training.gradients]
+            if not of_weight and x < 2:  # operands are converted before they move
+                item = ITEMSIZES[self.dtype]
             uses, load = [], Load()
             programs = self._exchanges(chain, matmul, matrix, old, new)
             old = tuple(b if EXPERT in (a, b) else a for a, b in zip(old, new))
@@ -712,13 +721,18 @@ class LayoutCosts:
         known = {} if none else OF_EXPERTS if experts else OVERLAPPING
         for name, (algorithm, options, taken) in known.items():
             if name in self.allowed and taken in (None, placed):
-                bound = self._bound(extents, placed, group, options, topk or 1)
+                bound, more_s = self._bound(
+                    extents, placed, group, options, topk or 1, matmul.transpose
+                )
                 how = partial(make, algorithm), self.machine, bound, algorithm, options | of
-                yield SimulatedProgram(name, group, *how)
+                yield SimulatedProgram(name, group, *how, more_s)
 
-    def _bound(self, extents, placed, group: RankGroup, options, topk: int) -> ProgramTimes:
+    def _bound(
+        self, extents, placed, group: RankGroup, options, topk: int, transpose: str
+    ) -> tuple[ProgramTimes, float]:
         """A lower bound of a program along a dimension: its GEMM, which accumulates slow down, and
-        the elements that a rank receives or sends, over the links to its own and to other nodes."""
+        the elements that a rank receives or sends, over the links to its own and to other nodes;
+        and the seconds in which it quantises operands."""
         p, (m, n, k), machine = group.extent, extents, group.on(self.machine)
         near = min(p, machine.node_ranks or p)
         far = (p - near) / (p - 1)
@@ -748,7 +762,9 @@ class LayoutCosts:
             moving = lambda nbytes: max(nbytes * (1 - far) / rates[0], nbytes * far / rates[1])
             link_s, gemm_s = moving(a + b + c), self._least.gemm_s(*sizes, self.item)
             gemm_s += moving(c) * slow / (1 + slow)
-            bounds.append(ProgramTimes(max(gemm_s, link_s), gemm_s, link_s))
+            more_s = quantise_s(self.machine, *sizes, transpose)
+            times = max(gemm_s, link_s) + more_s, gemm_s + more_s, link_s
+            bounds.append((ProgramTimes(*times), more_s))
         return min(bounds)
 
     # -- redistributions

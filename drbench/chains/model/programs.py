@@ -163,10 +163,24 @@ class LocalProgram(ChainProgram):
         else:
             seconds = compute.grouped_s(rows, n, k, item, machine.adds_on_core)
         seconds += compute.transposed_s(m, n, self._gemm[2], self._transpose)
-        if item == 1:  # matrices are stored in 16 bits, and converted where they are used first
-            new = {"": ((m, k), (n, k)), "b": ((m, k),)}.get(self._transpose, ())
-            seconds += sum(compute.quantise_a_s(*shape) for shape in new)
+        seconds += quantise_s(machine, m, n, k, self._transpose)
         return ProgramTimes(seconds, seconds)
+
+
+def quantise_s(machine: Machine, m: int, n: int, k: int, transpose: str) -> float:
+    """Seconds in which operands of 8 bits, stored in 16, are converted: both of a product of the
+    forward pass, and of the gradient of its input; for the gradient of its weight the input alone,
+    as by Float8Linear of torchao.
+
+    Examples
+    --------
+    >>> from drbench.model.gemm import Compute
+    >>> machine = Machine("t", Compute(1.0, quantise_s=1.0))
+    >>> [quantise_s(machine, 2, 3, 4, transpose) for transpose in ("", "b", "a")]
+    [2.0, 2.0, 1.0]
+    """
+    converted = (m,) if "a" in transpose else (m, n)
+    return sum(machine.compute.quantise_a_s(rows, k) for rows in converted)
 
 
 def expert_gemms(m: int, k: int, experts: int, transpose: str) -> tuple[list[int], int]:
@@ -310,6 +324,8 @@ class SimulatedProgram(ChainProgram):
     bound : ProgramTimes
     algorithm, options
         Of a multiplication; without it A is redistributed as C.
+    more_s : float
+        Of the bound, what no simulation contains: operands are quantised first.
     """
 
     def __init__(
@@ -321,8 +337,9 @@ class SimulatedProgram(ChainProgram):
         bound: ProgramTimes,
         algorithm: str = "",
         options: Mapping = {},
+        more_s: float = 0.0,
     ):
-        self._problem, self._bound, self._options = problem, bound, options
+        self._problem, self._bound, self._options, self._more_s = problem, bound, options, more_s
         self._algorithm = get_algorithm(algorithm) if algorithm else None
         self.stationary = options.get("stationary", "C")
         super().__init__(name, group, machine)
@@ -359,7 +376,7 @@ class SimulatedProgram(ChainProgram):
         traces = [traced(rank) for rank in range(self.group.extent)]
         simulated = Simulator(traces, seen).run(ahead)
         return (
-            ProgramTimes(simulated.time_s, *self._bound[1:]),
+            ProgramTimes(simulated.time_s + self._more_s, *self._bound[1:]),
             simulated,
             pool_bytes(traces[0], ahead),
         )
