@@ -63,7 +63,7 @@ def make(records: Records, options: Options) -> Made:
         f"{name} is {tied}fastest: {time_text(total_s[name])}, {100 * shares.max():.0f} % of it "
         f"{shares.idxmax()}",
     )  # fmt: skip
-    end, places, least_s = 0, range(len(total_s)), 50 * max(total_s) / plot.bbox.width
+    end, places, least_s = 0, range(len(total_s)), 45 * max(total_s) / plot.bbox.width
     write = lambda time_s: time_text(time_s) if time_s > least_s else ""  # where it fits
     for kind, color in COLORS.items():
         bars = plot.barh(places, times_s[kind], 0.6, end, color=color)
