@@ -13,6 +13,7 @@ SUMMARIES = {
     "stationary": "what one rank fetches and adds to in a run, of drbench explain --save FILE.json",
     "frames": "four moments of one rank of a run, of drbench explain --save FILE.json",
     "timeline": "when a rank computed and communicated, of drbench run --timeline",
+    "operations": "where the time of a layer goes in each sharding, of drbench chain --csv FILE",
     "strong": "strong scaling: time of one problem by ranks, and the share of the ideal",
     "weak": "weak scaling: rate a rank keeps as problem and ranks grow together",
     "volume": "communication volume against time, one panel a shape",

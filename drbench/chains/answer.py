@@ -629,6 +629,7 @@ def records_of(choice: ShardingChoice) -> list[Record]:
         for row in solution.operations:
             if time_s := row.compute_s + row.exposed_s:
                 names = f"operation={row.operation};pass={row.direction};kind={row.kind}"
+                names += f";mesh={solution.mesh}"
                 own = {"algorithm": OPERATION, "options": names.replace(" = ", ": ")}
                 records.append(
                     Record(

@@ -9,6 +9,7 @@ from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
 from drbench.launch.commands.completion import names_of
 from drbench.launch.commands.options import (
     BYTES,
+    PICTURE,
     SIZE,
     command,
     csv_option,
@@ -19,6 +20,8 @@ from drbench.launch.commands.options import (
     pairs_option,
     printing,
     ranks_option,
+    reading,
+    save_option,
     take_options,
     verbose_option,
 )
@@ -202,12 +205,15 @@ from drbench.launch.commands.options import (
     help="Print only a Python script with placements to paste, and a test of them on PyTorch: of "
     "the best, or of WHO, as 'TP x FSDP'.",
 )
+@save_option(
+    type=PICTURE, help="Draw where the time of each sharding goes: .svg, .png, .pdf, or .txt."
+)
 @json_option()
 @verbose_option(help="Print the layouts and programs of every operation of the best.")
 def chain_command(
     name, tokens, sequence, decode, context, attention, backward, dtype, machine, ranks, mesh,
     fix, programs, memory, fit, layers, micro_batches, recompute, zero, gradients, effort_s, run,
-    iters, budget, transport, csv_path, placements, as_json, verbose, **values,
+    iters, budget, transport, csv_path, placements, save, as_json, verbose, **values,
 ):  # fmt: skip
     """Choose the sharding of a transformer layer, or of another chain of multiplications, and
     compare it with Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP, TP × DP and others.
@@ -224,13 +230,14 @@ def chain_command(
     from drbench.chains.answer import answer, find_fits, read_request, read_training, records_of
     from drbench.chains.model.programs import LIBRARY, PROGRAMS
     from drbench.chains.order import fill_of, order_of, run_order
-    from drbench.launch.host.files import add_records, check_csv
+    from drbench.launch.host.files import add_records, check_csv, check_output
 
     if name is None:
         raise UsageError(
             "--preset is missing. Use MODEL:PART (drbench list chains), config.json:PART or a file."
         )
     check_csv(csv_path)
+    check_output("--save", save)
     values["fill"] = None  # chosen if not given
     take_options(values)
     if as_json and placements:
@@ -304,6 +311,13 @@ def chain_command(
         show_choice(choice, out, measured, verbose)
         if measured is None and not verbose:
             print_line("Layouts: -v. PyTorch code: --placements.")
+    if save:
+        from drbench.plots.registry import draw
+
+        with reading("Use a folder that can be written."):
+            drawn = draw("operations", records, save)
+        for path in drawn.paths:
+            click.echo(f"figure: {path}", err=as_json or bool(placements))
     return code
 
 

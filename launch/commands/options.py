@@ -127,7 +127,7 @@ def _check_suffix(path: str, suffixes: str = ".html .svg .pdf .png .json") -> st
     suffix = Path(path).suffix
     if suffix and suffix not in suffixes.split():
         raise UsageError(
-            f"a page is written as {suffixes.replace(' ', ' or ')}; got {suffix!r} in {path!r}. "
+            f"it is written as {suffixes.replace(' ', ' or ')}; got {suffix!r} in {path!r}. "
             "Use that suffix."
         )
     return path
@@ -135,6 +135,7 @@ def _check_suffix(path: str, suffixes: str = ".html .svg .pdf .png .json") -> st
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
 PAGE, PAGE_OR_PICTURE = checked(partial(_check_suffix, suffixes=".html")), checked(_check_suffix)
+PICTURE = checked(partial(_check_suffix, suffixes=".svg .pdf .png .txt"))
 SCALE = checked(lambda text: text if scale_of(text) else None)
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))

@@ -29,6 +29,7 @@ from drbench.plots.select.records import read_records
 ALONE = {
     "strong": "no problem",
     "weak": "no work a rank",
+    "operations": "there is no chain to draw. Predict one",
     "mlp2": "no case of mlp2 in 1 records: none has k = 4n",
 }
 

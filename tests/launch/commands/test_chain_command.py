@@ -1,6 +1,8 @@
 """``drbench chain``: its report of a chain, how certain it is, and the run it compares with."""
 
+import ast
 import csv
+import json
 import os
 import pty
 import signal
@@ -191,3 +193,22 @@ def test_progress_is_one_line_of_a_terminal_and_ctrl_c_leaves_the_best_so_far(ru
     assert lines[-1] == "" and "programs simulated" in lines[1] and "\n" not in shown.strip()
     ended = run_cli(*TWO)
     assert ended.returncode == 0 and ended.stderr == ""
+
+
+def test_a_picture_of_the_operations_is_saved_and_is_the_figure_of_the_csv(run_cli, tmp_path):
+    picture, path = tmp_path / "picture.txt", tmp_path / "out.csv"
+    ended = run_cli(*TWO, "--backward", "--csv", path, "--save", picture)
+    assert ended.stdout.splitlines()[-1] == f"figure: {picture}"
+    again = tmp_path / "again.txt"
+    assert run_cli("plot", "operations", path, "--save", again).returncode == 0
+    assert picture.read_text() == again.read_text() and " on dp=2,tp=2" in again.read_text()
+    for flag, read in ("--json", json.loads), ("--placements", ast.parse):
+        ended = run_cli(*TWO, flag, "--save", tmp_path / "x.svg")
+        assert read(ended.stdout) and ended.stderr == f"figure: {tmp_path / 'x.svg'}\n"
+    assert (tmp_path / "x.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("name", ["no/such/x.svg", "x.docx"])
+def test_a_picture_that_cannot_be_saved_is_refused_before_the_search(run_cli, tmp_path, name):
+    ended = run_cli(*LONG, "--effort", 1000, "--save", tmp_path / name)
+    assert ended.returncode == 2 and "--save" in ended.stderr and ended.stdout == ""
