@@ -265,6 +265,8 @@ class Solution:
             nbytes["activations"] += self.costs.count_dispatched(self.chain, way)
         pools = [sum(use.program.pool for use in way.uses) for way in self.ways]
         nbytes["buffers"] = max(pools, default=0)
+        if not nbytes["cache"]:
+            del nbytes["cache"]
         if self.costs.whole:
             nbytes.update(self.costs.whole.memory(self))
         return dict(nbytes)

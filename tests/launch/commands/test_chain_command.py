@@ -55,7 +55,9 @@ def test_every_predicted_time_has_its_interval_in_the_table_the_csv_and_the_json
     path = tmp_path / "out.csv"
     described = run_cli(*SMALL, "--machine", toy([0.8, 0.9, 1.0, 1.1, 1.2]), "-p", 2, "--csv", path)
     found = run_cli(*SMALL, "--machine", tmp_path / "toy.toml", "-p", 2, "--json").json()
-    rows = list(csv.DictReader(path.open()))
+    every = list(csv.DictReader(path.open()))
+    rows = [row for row in every if row["algorithm"] == "chain"]
+    assert {row["algorithm"] for row in every} == {"chain", "chain operation"}
     logs = [log(each) for each in (0.8, 0.9, 1.0, 1.1, 1.2)]
     middle, half = fmean(logs), 2.776 * stdev(logs) * sqrt(1 + 1 / 5)  # Student's t of 4
     assert described.returncode == 0 and len(rows) == 1 + len(found["contenders"]) >= 3
@@ -115,7 +117,7 @@ def test_the_first_line_reports_how_much_faster_another_chain_could_be(run_cli, 
 @pytest.mark.parametrize("name, ranks", [("llama3-8b:mlp", 4), ("mixtral-8x7b:experts", 8)])
 def test_printed_placements_are_one_python_script(run_cli, name, ranks):
     words = f"chain --preset {name} --machine h100x8 -p {ranks} -m 8192 --effort 0 --placements"
-    ended = run_cli(*words.split())
+    ended = run_cli(*words.split(), "FSDP")
     assert ended.returncode == 0 and compile(ended.stdout, "placements", "exec")
     assert "from torch" in ended.stdout and "Shard(" in ended.stdout
 
@@ -145,7 +147,8 @@ def test_the_json_has_the_choice_the_contenders_and_the_bound(run_cli):
     assert {*found} == {*f"{keys} bounded simulated finished measured training".split()}
     assert found["flops"] == 3 * 2 * 2 * 512 * 256 * 512 and found["measured"] is None
     for each in (found["best"], *found["contenders"]):
-        keys = "name time_s low_s high_s mesh memory_bytes memory layouts how bytes"
+        keys = "name time_s low_s high_s mesh mfu step_s parts_s operations memory_bytes memory"
+        keys += " layouts how bytes"
         assert {*each} == {*keys.split()}
         assert sum(each["memory"].values()) == each["memory_bytes"]
         assert {*each["memory"]} == {*"weights gradients optimizer activations buffers".split()}
