@@ -156,7 +156,8 @@ def test_the_json_has_the_choice_the_contenders_and_the_bound(run_cli):
         assert {*each["how"]} == {"Y1", "Y2", "dW1", "dW2", "dY1", "dX"}
         assert f"\n {each['name']}" in described
     names = {each["name"] for each in found["contenders"]} | {*found["refused"]}
-    assert names == {"Megatron TP", "TP + SP", "FSDP", "HSDP", "TP × FSDP", "TP × DP"}
+    known = {"Megatron TP", "TP + SP", "FSDP", "HSDP", "TP × FSDP", "TP × DP"}
+    assert names == known | {"Async TP", "Async TP × FSDP"}
     assert found["bound_s"] <= found["best"]["time_s"]
 
 
