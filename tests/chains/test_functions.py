@@ -117,6 +117,7 @@ def test_first_columns_are_a_view_and_their_gradient_pads_with_zeros():
     assert out.tolist() == [[0, 1, 2], [5, 6, 7]]
     assert made.tolist() == [[0, 1, 2, 0, 0], [5, 6, 7, 0, 0]]
     assert function_s(TOY, of, (2, 3), 4) == function_s(TOY, gradient(of), (2, 5), 4) == 0
+    assert columns(5, 5).gives == 5
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,7 @@ def test_latent_attention_multiplies_wider_keys_or_the_cache():
     total = sum(flops(each, 512, 4 * each.gives) for each in back)
     assert total == 2 * 512 * 4 * 512 * (3 * 192 + 2 * 128)
     assert {each.elements(512, 4 * each.gives) for each in back} == {512 * 4 * 512}
+    assert latent_attention(1, 64, 64, 512).takes == (128, 128)  # the widest rotary key
 
 
 GPU = find_machine("dgxh100").for_dtype("bfloat16")
