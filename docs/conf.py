@@ -101,7 +101,11 @@ FOLDED = {
         "/docs/how-to/calibrate-a-machine",
         "/docs/reference/machine-files",
     ],
-    "docs/how-to/layer-chains": ["/docs/reference/words-of-ml"],
+    "docs/how-to/layer-chains": [
+        "/docs/how-to/whole-models",
+        "/docs/how-to/experts-and-decode",
+        "/docs/reference/words-of-ml",
+    ],
     "docs/how-to/run-sweeps": [
         "/docs/how-to/read-reports-and-compare-runs",
         "/docs/how-to/compare-libraries",

@@ -102,7 +102,7 @@ class ShardingChoice:
 
     @property
     def table(self) -> "pandas.DataFrame":
-        """What the command's table shows: a row for each sharding, the best first."""
+        """What the command's table shows, with a row for each sharding, the best first."""
         import pandas
 
         columns = "name mesh time_s low_s high_s memory_bytes mfu".split()
@@ -110,7 +110,7 @@ class ShardingChoice:
 
     @property
     def operations(self) -> "pandas.DataFrame":
-        """The time of each operation of the best sharding: ``compute_s`` and ``exposed_s`` (of
+        """The time of each operation of the best sharding; ``compute_s`` and ``exposed_s`` (of
         communication) add up to :attr:`time_s`."""
         import pandas
 
@@ -142,13 +142,13 @@ class ShardingChoice:
 
     @property
     def layouts(self) -> dict[str, str]:
-        """By the first of all matrices that share a layout: the best layout, as
-        ``R,S(1)@8x8``."""
+        """The best layouts, as ``R,S(1)@8x8``, each by the first of all matrices that share
+        it."""
         return self.ranking[0].to_dict()["layouts"]
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of a rank by what they are: weights, gradients, optimizer, activations, buffers."""
+        """Bytes of a rank by what they are (weights, gradients, optimizer, activations, …)."""
         return self.search.best.memory
 
     @property
@@ -161,7 +161,8 @@ class ShardingChoice:
 
     @property
     def within(self) -> list[str]:
-        """Known schemes that may be as fast as the choice: their times are in its interval."""
+        """Known schemes that may be as fast as the choice, because their times are in its
+        interval."""
         first, *others = self.ranking
         most_s = first.high_s or 0.0
         return [row.name for row in others if row.solution.time_s <= most_s]
@@ -335,7 +336,7 @@ def chain(
     >>> [row["name"] for row in choice.rows()], choice.layouts["W1"]
     (['Megatron TP', 'TP + SP', 'FSDP'], 'S(1)@8')
     >>> print(str(choice).partition(";")[0])
-    Best found: Megatron TP on tp=8, 826 µs (716-1000) predicted, 44 % of peak
+    Best found: Megatron TP on tp=8, 826 µs (716-1000) predicted, MFU 44 %
     """
     given = {
         "micro_batches": micro_batches > 1,

@@ -1,5 +1,5 @@
 """The answer of ``drbench chain`` as text: its first lines, its table, and details. ``choice`` is a
-``ShardingChoice`` of :func:`drbench.chains.choose_sharding`, which prints itself by this module."""
+``ShardingChoice`` of :func:`drbench.chain`, which prints itself by this module."""
 
 from io import StringIO
 
