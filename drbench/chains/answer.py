@@ -11,6 +11,7 @@ from drbench.chains.model.costs import ONE_LAYER, RECOMPUTED, LayoutCosts, Train
 from drbench.chains.model.description import Chain
 from drbench.chains.model.mesh import EXPERTS_DIM, DeviceMesh, meshes
 from drbench.chains.model.programs import COLLECTIVES, EVERYTHING, PROGRAMS
+from drbench.chains.model.published import CONTENDERS, contender
 from drbench.chains.model.search import search as search_layouts
 from drbench.chains.model.transformers import text_of
 from drbench.chains.model.whole import Whole
@@ -98,7 +99,7 @@ class ShardingChoice:
     @property
     def best(self) -> ShardingRow:
         """The best sharding, with ``.solution`` and the interval of its time."""
-        return self.ranking[0]
+        return self.shown[0]
 
     @property
     def table(self) -> "pandas.DataFrame":
@@ -406,8 +407,10 @@ def without_overlap(solution: Solution) -> Solution | None:
     if all(program.name in (*COLLECTIVES, "local") for program in solution.programs):
         return None
     plain = LayoutCosts(costs.machine, costs.mesh, costs.dtype, costs.training, COLLECTIVES)
-    domains = {name: [layout] for name, layout in solution.layouts.items()}
-    optimum = search_layouts(domains, plain.factors(chain, domains))
+    domains, stationary = {name: [layout] for name, layout in solution.layouts.items()}, None
+    if solution.name in CONTENDERS:
+        _, stationary = contender(chain, costs.mesh, solution.name, overlap=False)
+    optimum = search_layouts(domains, plain.factors(chain, domains, stationary))
     if optimum is None:
         return None
     alone = Solution.of(solution.name, chain, plain, optimum.label)
@@ -431,9 +434,9 @@ def read_request(
     """The chain, the machine, the number of ranks or their mesh, and the element type, from what a
     user gives; ``run`` if the chain is run here."""
     lengths, (model, _, part) = (tokens, sequence, context), name.rpartition(":")
+    text = text_of(name, *lengths)
     whole = Whole.of(model, *lengths) if part == "model" else None
-    layer = f"{model}:{whole.part}" if whole else name
-    asked = Asked(layer, text_of(layer, *lengths), backward, whole)
+    asked = Asked(name, text, backward, whole)
     asked.chain()
     grid = DeviceMesh.read(mesh) if mesh else None
     model = find_machine(machine)
@@ -497,8 +500,18 @@ def costs_of(
     training: Training,
     programs: Collection[str],
 ) -> list[LayoutCosts]:
-    """The costs on a mesh, or on each mesh to try of a number of ranks."""
+    """The costs on a mesh, or on each mesh to try of a number of ranks.
+
+    Raises
+    ------
+    UsageError
+        If a mesh shares experts that the chain does not have.
+    """
     experts = any(matrix.count > 1 for matrix in asked.chain().matrices.values())
+    if isinstance(ranks, DeviceMesh) and EXPERTS_DIM in ranks.names and not experts:
+        raise UsageError(
+            f"--mesh {ranks}: {asked.name} has no experts for {EXPERTS_DIM}. Use dp or tp."
+        )
     tried = [ranks]
     if not isinstance(ranks, DeviceMesh):
         by_expert = experts and "dispatch" in programs

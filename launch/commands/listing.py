@@ -194,7 +194,7 @@ def _chains() -> Iterable[Row]:
 
     words = (
         "width {hidden_size}, inner {intermediate_size}, {num_attention_heads} heads, "
-        "{num_key_value_heads} key/value heads, sequences of {max_position_embeddings}"
+        "{num_key_value_heads} key/value heads"
     )
     return [(name, words.format(**MODELS[name.partition(":")[0]])) for name in presets()]
 

@@ -19,6 +19,7 @@ from drbench.model.machine import Machine
 from drbench.model.simulate import EffortExhausted
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
+from drbench.texts import number
 
 from .costs import LayoutCosts, Load, Use, Way, divided, why_not_aligned
 from .description import Chain, LocalMap, Matmul
@@ -555,11 +556,11 @@ class ShardingSearch:
 
     def _lack(self, solution: Solution) -> str:
         """What a solution that does not fit needs."""
-        parts = ", ".join(f"{k} {v / 2**30:.3g}" for k, v in solution.memory.items() if v > 2**20)
+        gib = lambda nbytes: number(nbytes / 2**30, 4)
+        parts = ", ".join(f"{k} {gib(v)}" for k, v in solution.memory.items() if v > 2**20)
         return (
-            f"needs {solution.memory_bytes / 2**30:.4g} GiB a rank ({parts}) on "
-            f"{solution.mesh}, {(solution.memory_bytes - self.limit) / 2**30:.3g} more than "
-            f"{self.limit / 2**30:.4g}"
+            f"needs {gib(solution.memory_bytes)} GiB a rank ({parts}) on {solution.mesh}, "
+            f"{gib(solution.memory_bytes - self.limit)} GiB more than {gib(self.limit)}"
         )
 
     def _why_nothing_fits(self) -> str:

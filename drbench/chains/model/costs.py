@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf, prod
-from operator import add
+from operator import add, itemgetter
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
@@ -419,7 +419,10 @@ class LayoutCosts:
         """The share of an operation of the forward pass that the backward pass computes again."""
         if not chain.has_backward or chain.is_gradient(operation.c):
             return 0.0
-        of_gemm, of_attention, of_others = RECOMPUTED[self.training.recompute]
+        kind = self.training.recompute
+        if kind == "attention" and not self.training.unfused:  # nothing that is stored instead
+            return 0.0
+        of_gemm, of_attention, of_others = RECOMPUTED[kind]
         if isinstance(operation, Matmul):
             return of_gemm
         return of_attention if operation.function.heads else of_others
@@ -721,19 +724,20 @@ class LayoutCosts:
         known = {} if none else OF_EXPERTS if experts else OVERLAPPING
         for name, (algorithm, options, taken) in known.items():
             if name in self.allowed and taken in (None, placed):
-                bound, more_s = self._bound(
-                    extents, placed, group, options, topk or 1, matmul.transpose
-                )
+                bound, more_s, gemm = self._bound(extents, placed, group, options, matmul)
                 how = partial(make, algorithm), self.machine, bound, algorithm, options | of
-                yield SimulatedProgram(name, group, *how, more_s)
+                yield SimulatedProgram(name, group, *how, more_s, gemm)
 
     def _bound(
-        self, extents, placed, group: RankGroup, options, topk: int, transpose: str
-    ) -> tuple[ProgramTimes, float]:
+        self, extents, placed, group: RankGroup, options, matmul: Matmul
+    ) -> tuple[ProgramTimes, float, LocalProgram | None]:
         """A lower bound of a program along a dimension: its GEMM, which accumulates slow down, and
         the elements that a rank receives or sends, over the links to its own and to other nodes;
-        and the seconds in which it quantises operands."""
+        the seconds in which it quantises operands; and the GEMMs of experts, which no program
+        makes faster than the measured kernel."""
         p, (m, n, k), machine = group.extent, extents, group.on(self.machine)
+        (experts, topk), transpose = matmul.experts, matmul.transpose
+        topk = topk or 1
         near = min(p, machine.node_ranks or p)
         far = (p - near) / (p - 1)
         rates = [
@@ -749,7 +753,8 @@ class LayoutCosts:
         slow = machine.accumulate_slowdown if adds else 0.0
         bounds = []
         for axis, needed in _DIVIDED.items():
-            if not axis or (where is not None and placed[where] not in ("R", needed[where])):
+            fits = where is None or placed[where] in ("R", needed[where])
+            if axis in ("", "e") or not fits:
                 continue
             sizes = [-(-x // p) if name == axis else x for x, name in zip((m, n, k), "mnk")]
             shapes = (m / topk, k), (k, n), (m / topk, n)
@@ -762,10 +767,13 @@ class LayoutCosts:
             moving = lambda nbytes: max(nbytes * (1 - far) / rates[0], nbytes * far / rates[1])
             link_s, gemm_s = moving(a + b + c), self._least.gemm_s(*sizes, self.item)
             gemm_s += moving(c) * slow / (1 + slow)
-            more_s = quantise_s(self.machine, *sizes, transpose)
+            more_s, gemm = quantise_s(self.machine, *sizes, transpose), None
+            if experts:
+                gemm = LocalProgram(sizes, transpose, self.dtype, self.machine, experts)
+                gemm_s = gemm.times.seconds - more_s
             times = max(gemm_s, link_s) + more_s, gemm_s + more_s, link_s
-            bounds.append((ProgramTimes(*times), more_s))
-        return min(bounds)
+            bounds.append((ProgramTimes(*times), more_s, gemm))
+        return min(bounds, key=itemgetter(0))
 
     # -- redistributions
 

@@ -149,6 +149,8 @@ class DeviceMesh:
             for x in range(2)
         ]
         side = lambda names: repr(tuple(names) if len(names) > 1 else names[0] if names else None)
+        if EXPERT in layout:  # the first of three dimensions
+            cut.insert(0, [n for n, placement in zip(self.names, layout) if placement == EXPERT])
         return f"P({', '.join(map(side, cut))})"
 
     def layout(self, text: str) -> Layout:

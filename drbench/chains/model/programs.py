@@ -326,6 +326,8 @@ class SimulatedProgram(ChainProgram):
         Of a multiplication; without it A is redistributed as C.
     more_s : float
         Of the bound, what no simulation contains: operands are quantised first.
+    gemm : LocalProgram, optional
+        The program takes at least as long: GEMMs of experts by their measured kernel.
     """
 
     def __init__(
@@ -338,8 +340,10 @@ class SimulatedProgram(ChainProgram):
         algorithm: str = "",
         options: Mapping = {},
         more_s: float = 0.0,
+        gemm: LocalProgram | None = None,
     ):
-        self._problem, self._bound, self._options, self._more_s = problem, bound, options, more_s
+        self._problem, self._bound, self._options = problem, bound, options
+        self._more_s, self._gemm = more_s, gemm
         self._algorithm = get_algorithm(algorithm) if algorithm else None
         self.stationary = options.get("stationary", "C")
         super().__init__(name, group, machine)
@@ -375,8 +379,9 @@ class SimulatedProgram(ChainProgram):
             ahead = algorithm.prefetch(**options)
         traces = [traced(rank) for rank in range(self.group.extent)]
         simulated = Simulator(traces, seen).run(ahead)
+        least_s = self._gemm.times_on(machine).seconds if self._gemm else 0.0
         return (
-            ProgramTimes(simulated.time_s + self._more_s, *self._bound[1:]),
+            ProgramTimes(max(simulated.time_s + self._more_s, least_s), *self._bound[1:]),
             simulated,
             pool_bytes(traces[0], ahead),
         )

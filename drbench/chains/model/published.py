@@ -89,10 +89,14 @@ _STATIONARY = {
 
 
 def contender(
-    chain: Chain, mesh: DeviceMesh, name: str, by_expert: Collection[str] = ()
+    chain: Chain,
+    mesh: DeviceMesh,
+    name: str,
+    by_expert: Collection[str] = (),
+    overlap: bool = True,
 ) -> tuple[dict[str, Layout], tuple[Collection[str], ...]]:
     """The layout of every variable, and for each dimension the kinds of matrices that are not
-    redistributed along it, with ``overlap`` where programs overlap.
+    redistributed along it, with ``overlap`` where programs overlap, if they shall.
 
     Examples
     --------
@@ -102,7 +106,7 @@ def contender(
     >>> layouts["X"], layouts["W1"], layouts["W2"], stationary
     (('S(0)', 'S(0)'), ('S(0)', 'S(1)'), ('S(1)', 'S(0)'), (('made',), ('weight',)))
     """
-    inner, outer, overlap = CONTENDERS[name]
+    inner, outer, programs = CONTENDERS[name]
     kinds = [outer] * (len(mesh.extents) - 1) + [inner]
     tensor, weights = _tensor_parallel(chain)
     layouts = {}
@@ -118,7 +122,7 @@ def contender(
         cut["ep"] = EXPERT if variable in by_expert else cut[outer]
         layouts[variable] = mesh.plain(tuple(cut[kind] for kind in kinds))
     stationary = [_STATIONARY[kind] for kind in kinds]
-    if overlap:
+    if programs and overlap:
         stationary[-1] += ("overlap",)
     return layouts, tuple(stationary)
 

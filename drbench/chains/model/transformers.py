@@ -79,6 +79,11 @@ class ModelSizes(NamedTuple):
     vocab: int
     tied: bool
 
+    @property
+    def part(self) -> str:
+        """The part that describes most layers."""
+        return max(self.layers, key=lambda part: self.layers[part])
+
 
 def _changes_shapes(key: str, value: object) -> bool:
     """Whether a key that is not read may change the shape of a layer, or of some layers."""
@@ -264,7 +269,8 @@ def read_config(
     tied = config.get("tie_word_embeddings")
     if tied is None:
         tied = read_from.is_gemma or str(kind).startswith("cohere")
-    return texts, ModelSizes(layers, width, size("vocab_size"), bool(tied))
+    sizes = ModelSizes(layers, width, size("vocab_size"), bool(tied))
+    return texts | {"model": texts[sizes.part]}, sizes
 
 
 def presets() -> list[str]:
@@ -273,7 +279,7 @@ def presets() -> list[str]:
     Examples
     --------
     >>> "llama3-70b:mlp" in presets(), len(presets())
-    (True, 57)
+    (True, 72)
     """
     return [f"{model}:{part}" for model in MODELS for part in read_config(model, MODELS[model])[0]]
 
@@ -303,8 +309,9 @@ def text_of(
         ``MODEL:PART``, or ``PATH.json:PART`` with the config.json of a model, or the path of a
         text. A part is ``mlp``, ``experts``, ``shared-expert``, ``attention`` (with its
         projections) or ``block``: both, each with its residual connection. Of a model with several
-        kinds of layers, ``attention-window`` and ``block-window`` are those with a window, and
-        ``dense-block`` those without experts. Norms, routers and biases are left out.
+        kinds of layers, ``attention-window`` and ``block-window`` are those with a window,
+        ``dense-block`` those without experts, and ``model`` is that of most layers. Norms, routers
+        and biases are left out.
     tokens : int, optional
         Rows of X: tokens of all sequences. By default those of a file; of a model one sequence.
     sequence : int, optional

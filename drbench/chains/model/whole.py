@@ -73,9 +73,10 @@ class StepShare(NamedTuple):
 
 
 def rest_times(
-    model: ModelSizes, share: StepShare, training: Training, machine: Machine, parameters: int
+    model: ModelSizes, share: StepShare, training: Training, machine: Machine, parameters: float
 ) -> dict[str, float]:
-    """Seconds of a training step beside its layers, by part.
+    """Seconds of a training step beside its layers, by part; without ``parameters`` of a forward
+    pass, after which logits are read once.
 
     Parameters
     ----------
@@ -84,8 +85,8 @@ def rest_times(
     training : Training
     machine : Machine
         With the element type of the head, which may be another than that of the layers.
-    parameters : int
-        Of the whole model.
+    parameters : float
+        Of the whole model; 0: nothing is trained.
 
     Examples
     --------
@@ -99,31 +100,31 @@ def rest_times(
     compute, (tokens, tensor, data, sharded, _, fused, _, item) = machine.compute, share
     words, width, ranks = share.words(model), model.width, tensor * data
     gemms = (tokens, words, width), (tokens, width, words), (width, words, tokens)
-    head_s = sum(compute.gemm_s(*sizes, item) for sizes in gemms)
-    head_s += compute.memory_s((_FUSED_MOVED if fused else _MOVED) * tokens * words)
+    trains = parameters > 0
+    head_s = sum(compute.gemm_s(*sizes, item) for sizes in gemms[: 3 if trains else 1])
+    passes = (_FUSED_MOVED if fused else _MOVED) if trains else item
+    head_s += compute.memory_s(passes * tokens * words)
     rows, weights = item * tokens * width, words * width
-    embedding_s = compute.memory_s(4 * rows + 2 * item * weights)
+    embedding_s = compute.memory_s(2 * (1 + trains) * rows + 2 * trains * item * weights)
     # Forward the embedding is scattered and the input of the head gathered; backward the reverse.
-    moved = [("gather", 1, tensor, rows // tensor, item), ("scatter", 1, tensor, rows, item)] * 2
+    moved = [("gather", 1, tensor, rows // tensor, item), ("scatter", 1, tensor, rows, item)]
+    moved *= 1 + trains
     if sharded:
-        moved += [
-            ("gather", tensor, data, item * weights // data, item),
-            ("scatter", tensor, data, _FLOAT * weights, _FLOAT),
-        ]
+        moved.append(("gather", tensor, data, item * weights // data, item))
+        moved += [("scatter", tensor, data, _FLOAT * weights, _FLOAT)] * trains
     for kind, stride, extent, nbytes, size in moved:
         if extent > 1:
             group = RankGroup(stride, extent, ranks)
             embedding_s += CollectiveProgram(kind, group, nbytes, machine, size).times.seconds
     forward, backward = _NORM_PASSES
     again = forward * (training.recompute in ("selective", "full"))
-    norms = (2 * training.layers + 1) * (forward + again + backward)
+    norms = (2 * training.layers + 1) * (forward + trains * (again + backward))
     own = parameters / tensor / (data if sharded or training.zero else 1)
     return {
         "head": head_s,
         "embedding": embedding_s,
         "norms": norms * compute.memory_s(item * share.normed(model)),
-        "optimizer": compute.memory_s(_ADAM * own),
-    }
+    } | ({"optimizer": compute.memory_s(_ADAM * own)} if trains else {})
 
 
 def rest_memory(
@@ -211,8 +212,7 @@ class Whole:
                 "vocab_size to its config.json, or use a part and --layers."
             )
         chains = {part: read(text_of(f"{model}:{part}", *lengths), part) for part in sizes.layers}
-        part = max(sizes.layers, key=sizes.layers.get)
-        parameters, flops = {}, {}
+        part, parameters, flops = sizes.part, {}, {}
         for name, chain in chains.items():
             matrices = chain.matrices.values()
             parameters[name] = sum(
@@ -279,12 +279,7 @@ class Whole:
         own = solution.memory["optimizer"] / 12 * share.tensor
         own *= share.data if share.sharded or costs.training.zero else 1
         rest = rest_times(self.sizes, share, costs.training, machine, own)
-        optimizer_s = rest.pop("optimizer")
         times = {"layers": self.time_layers * solution.time_s} | rest
-        if not solution.chain.has_backward:
-            return {
-                name: seconds / (1 if name == "layers" else 3) for name, seconds in times.items()
-            }
-        return {name: passes * time_s for name, time_s in times.items()} | {
-            "optimizer": optimizer_s
+        return {
+            name: time_s * (1 if name == "optimizer" else passes) for name, time_s in times.items()
         }
