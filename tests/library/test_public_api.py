@@ -7,7 +7,7 @@ import pytest
 from starting import ROOT
 
 LIBRARY = "Context Matrix MultiplicationPlan init multiply redistribute"
-PREDICTIONS = "Case Choice Page Prediction explain simulate tune"
+PREDICTIONS = "Case Choice Page Prediction chain explain simulate tune"
 TORCH = (
     "ColumnParallel Counts Explanation Installed RowParallel adopt "
     "counts empty explain install out uninstall"

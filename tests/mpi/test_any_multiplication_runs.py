@@ -38,7 +38,7 @@ def ran(mpirun, dealt):
     """``ran(situation, backend)``: ranks, algorithm, case, whether it is refused without MPI, and
     answer of each multiplication; how many were wanted of each type of step; and before what ranks
     slept."""
-    of_step, known = len(dealt(range(60), 0, 12)), {}
+    of_step, known = len(dealt(range(60), 0, 14)), {}
 
     def run(situation, backend):
         if (situation, backend) not in known:
