@@ -38,7 +38,7 @@ def ran(mpirun, dealt):
     """``ran(situation, backend)``: ranks, algorithm, case, whether it is refused without MPI, and
     answer of each multiplication; how many were wanted of each type of step; and before what ranks
     slept."""
-    of_step, known = len(dealt(range(60), 0, 14)), {}
+    of_step, known = len(dealt(range(60), 0, 12)), {}
 
     def run(situation, backend):
         if (situation, backend) not in known:
@@ -106,7 +106,7 @@ def test_every_algorithm_runs_and_few_multiplications_are_refused(ran):
     """Exactly how many are refused tests/algorithms/test_any_multiplication.py proves."""
     every = [run for each in itertools.product(SITUATIONS, BACKENDS) for run in ran(*each).runs]
     taken = Counter(name for _, name, _, refused, _ in every if not refused)
-    assert min(taken[name] for name in algorithms()) >= 3
+    assert not {name: taken[name] for name in algorithms() if taken[name] < 3}
     assert taken.total() > 0.95 * len(every)
 
 
