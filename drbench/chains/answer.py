@@ -17,7 +17,8 @@ from drbench.chains.model.transformers import text_of
 from drbench.chains.model.whole import Whole
 from drbench.chains.order import Asked, dtype_of, keys_of, order_of
 from drbench.chains.script import script_text
-from drbench.errors import UsageError
+from drbench.errors import UsageError, shown
+from drbench.launch.cases.case import FIELDS
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.models.intervals import alternatives, combine_errors, residuals_of
 from drbench.launch.models.predict import ranks_on
@@ -65,6 +66,7 @@ class ShardingRow(NamedTuple):
             "high_s": self.high_s,
             "mesh": str(solution.mesh),
             "mfu": solution.mfu,
+            "total_s": solution.total_s,
             "step_s": solution.step if solution.costs.whole else None,
             "parts_s": solution.parts,
             "operations": [row._asdict() for row in solution.operations],
@@ -103,11 +105,15 @@ class ShardingChoice:
 
     @property
     def table(self) -> "pandas.DataFrame":
-        """What the command's table shows, with a row for each sharding, the best first."""
+        """What the command's table shows: a row for each sharding, the best first; the time is that
+        of a layer, or of a step of a whole model."""
         import pandas
 
-        columns = "name mesh time_s low_s high_s memory_bytes mfu".split()
-        return pandas.DataFrame(self.rows())[columns]
+        columns = "name mesh total_s low_s high_s memory_bytes mfu".split()
+        table = pandas.DataFrame(self.rows())[columns].rename(columns={"total_s": "time_s"})
+        scale = [row.solution.total_s / row.solution.time_s for row in self.shown]
+        table[["low_s", "high_s"]] = table[["low_s", "high_s"]].astype(float).mul(scale, axis=0)
+        return table
 
     @property
     def operations(self) -> "pandas.DataFrame":
@@ -165,8 +171,8 @@ class ShardingChoice:
         """Known schemes that may be as fast as the choice, because their times are in its
         interval."""
         first, *others = self.ranking
-        most_s = first.high_s or 0.0
-        return [row.name for row in others if row.solution.time_s <= most_s]
+        most_s = (first.high_s or 0.0) * first.solution.total_s / first.solution.time_s
+        return [row.name for row in others if row.solution.total_s <= most_s]
 
     def row(self, name: str) -> ShardingRow:
         """The row of a name.
@@ -348,6 +354,20 @@ def chain(
     if not backward and any(given.values()):
         names = " and ".join(name for name, is_given in given.items() if is_given)
         raise UsageError(f"{names} belong to backward=True, got backward=False. Add it.")
+    counts = {"tokens": tokens, "sequence": sequence, "context": context, "ranks": ranks}
+    counts |= {"layers": layers, "micro_batches": micro_batches}
+    tokens, sequence, context, ranks, layers, micro_batches = (
+        None if value is None else read_size(name, value) for name, value in counts.items()
+    )
+    texts = {"preset": preset, "machine": machine, "transport": transport, "mesh": mesh or ""}
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{name} must be a text, got {shown(value)}.")
+    fix = [fix] if isinstance(fix, str) else fix
+    if memory is not None:
+        memory = read_size("memory", int(memory) if isinstance(memory, float) else memory, "pool")
+    if not effort >= 0:
+        raise UsageError(f"effort must be CPU seconds, 0 or more, got {effort}.")
     request = read_request(
         preset, machine, ranks, mesh, tokens, backward, dtype, sequence=sequence, context=context
     )
@@ -359,6 +379,26 @@ def chain(
     return answer(
         *request, transport, training, fix, PROGRAMS[programs], limit=memory, effort_s=effort
     )
+
+
+def read_size(name: str, value: Any, like: str = "m") -> int:
+    """A size that a user gives as an integer or as a text such as ``"8Ki"``; ``like`` the field of
+    a case with the same unit.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+
+    Examples
+    --------
+    >>> read_size("tokens", "8Ki"), read_size("memory", "40GiB", "pool")
+    (8192, 42949672960)
+    """
+    try:
+        return FIELDS[like].read(value)
+    except UsageError as error:
+        raise UsageError(f"{name} {error}") from None
 
 
 def read_training(
@@ -507,15 +547,15 @@ def costs_of(
     UsageError
         If a mesh shares experts that the chain does not have.
     """
-    experts = any(matrix.count > 1 for matrix in asked.chain().matrices.values())
+    experts = asked.chain().experts
     if isinstance(ranks, DeviceMesh) and EXPERTS_DIM in ranks.names and not experts:
         raise UsageError(
             f"--mesh {ranks}: {asked.name} has no experts for {EXPERTS_DIM}. Use dp or tp."
         )
     tried = [ranks]
     if not isinstance(ranks, DeviceMesh):
-        by_expert = experts and "dispatch" in programs
-        tried = meshes(ranks, machine.node_ranks or ranks, machine.torus, by_expert)
+        shared = experts if "dispatch" in programs else 0
+        tried = meshes(ranks, machine.node_ranks or ranks, machine.torus, shared)
     return [
         LayoutCosts(machine, mesh, dtype, training, programs, instead, asked.whole)
         for mesh in tried
@@ -556,10 +596,15 @@ def find_fits(
         for solution in sorted(search.contenders, key=lambda solution: solution.memory_bytes):
             fits.setdefault(solution.name, solution)
         for name, refusal in search.refused.items():
-            refused[name] = min(refusal, refused.get(name, refusal))
-        refused = {name: refusal for name, refusal in refused.items() if name not in fits}
+            kinds = refused.setdefault(name, {})
+            kinds[refusal.kind] = min(refusal, kinds.get(refusal.kind, refusal))
+        refused = {name: kinds for name, kinds in refused.items() if name not in fits}
         ranks *= 2
-    return [*fits.values()], {name: refusal.why for name, refusal in refused.items()}
+    why = {  # the mesh has another shape: only if there is no other reason
+        name: "; ".join(kinds[x].why for x in sorted(kinds)[:2] if x < 2 or len(kinds) == 1)
+        for name, kinds in refused.items()
+    }
+    return [*fits.values()], why
 
 
 def repeat_heads(asked: Asked, mesh: DeviceMesh, programs: Collection[str]) -> Iterator[Chain]:
@@ -613,6 +658,10 @@ def fixed_of(chain: Chain, given: Sequence[str]) -> dict[str, str]:
         variable = chain.variable(name)
         other = first.setdefault(variable, name)
         if fixed.setdefault(variable, layout) != layout:
+            if other == name:
+                raise UsageError(
+                    f"--fix {text}: {name} has {fixed[variable]} already. Leave one out."
+                )
             raise UsageError(
                 f"--fix {text}: {name} shares the layout of {other}, {fixed[variable]}. Leave "
                 "one out."

@@ -254,6 +254,10 @@ def chain_command(
         )
     if fit and (ranks or mesh or run):
         raise UsageError("--fit finds the number of ranks. Leave -p, --mesh and --run out.")
+    if fit and (fix or csv_path or placements or save):
+        raise UsageError(
+            "--fit prints memory alone. Leave --fix, --csv, --placements and --save out."
+        )
     length = sequence, context if decode else None
     asked, model, where, dtype = read_request(
         name, machine, ranks or int(fit), mesh, tokens, backward, dtype, run, *length
@@ -270,7 +274,8 @@ def chain_command(
             rows = [{"mesh": str(x.mesh), "name": x.name, "memory": x.memory} for x in fits]
             print(json.dumps({"fits": rows, "refused": refused}))
         else:
-            show_fits(fits, refused, memory or model.memory_bytes, printing()[0])
+            tokens = chain.matrices["X"].rows
+            show_fits(fits, refused, memory or model.memory_bytes, tokens, printing()[0])
         return 0 if fits else EXIT_CODES["out_of_memory"]
     if run and any(matmul.experts[0] for matmul in chain.multiplications):
         raise UnsupportedError(

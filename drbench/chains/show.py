@@ -59,7 +59,9 @@ def show_choice(choice, out: Screen, measured: Record | None = None, verbose: bo
         )
 
 
-def show_fits(fits: list[Solution], refused: dict[str, str], limit: float, out: Screen) -> None:
+def show_fits(
+    fits: list[Solution], refused: dict[str, str], limit: float, tokens: int, out: Screen
+) -> None:
     """Print the known schemes with the fewest ranks where each fits, and its memory by what it
     is."""
     names = "weights", "gradients", "optimizer", "activations"
@@ -78,9 +80,10 @@ def show_fits(fits: list[Solution], refused: dict[str, str], limit: float, out: 
         columns = "!scheme|!fewest ranks|" + "|".join(f">{name}" for name in names)
         out.print(table(f"{columns}|>other|>GiB a rank", rows))
         rest = [name for name, size in fits[0].memory.items() if name not in names and size]
-        out.line(f"other: {', '.join(rest)}")
+        if rest:
+            out.line(f"other: {', '.join(rest)}")
     else:
-        out.line(f"No known scheme fits into {bytes_text(limit)} a rank on any number of ranks.")
+        out.line(f"With {tokens} tokens (-m) no known scheme fits into {bytes_text(limit)} a rank.")
     by_reason = grouped(refused, lambda name: refused[name])
     for why, schemes in by_reason.items():
         out.line(f"Not possible: {', '.join(schemes)}: {why}")
@@ -118,14 +121,14 @@ def headlines(choice) -> list[str]:
     ]
     saved = {
         name: f"{bytes_text(tied.memory_bytes)} instead of {bytes_text(best.memory_bytes)} a rank, "
-        f"{_percent(tied.time_s / best.time_s)} time"
+        f"{_percent(tied.total_s / best.total_s)} time"
         for name, tied, *_ in ties
         if tied.memory_bytes < 0.9 * best.memory_bytes
     }
     lines += [f"{name} needs {less}." for name, less in list(saved.items())[:1]]
     if best.name == "chosen" and others and not ties:
-        known = min(others, key=lambda row: row.solution.time_s)
-        longer = known.solution.time_s / best.time_s
+        known = min(others, key=lambda row: row.solution.total_s)
+        longer = known.solution.total_s / best.total_s
         lines.append(
             f"The fastest known scheme, {known.name}, takes {_percent(longer)[1:]} longer."
         )
@@ -143,7 +146,7 @@ def refusals(refused: dict) -> dict[str, str]:
     --------
     >>> from drbench.chains.model.published import Refusal
     >>> reasons = {"FSDP": "few rows", "HSDP": "few rows", "TP": "8 heads"}
-    >>> refusals({name: Refusal(0, why) for name, why in reasons.items()})
+    >>> refusals({name: Refusal(1, 8, why) for name, why in reasons.items()})
     {'FSDP, HSDP': 'few rows', 'TP': '8 heads'}
     """
     by_reason = grouped(refused, lambda name: refused[name].why)

@@ -455,8 +455,7 @@ def test_parts_of_a_config_have_the_published_number_of_parameters(model, tmp_pa
     assert count_parameters(path) == pytest.approx(billions * 1e9, rel=0.01)
     suffixes = {part.removeprefix("dense-").removeprefix("block") for part in layers}
     assert set(read_config("mine", config)[0]) == {
-        *others,
-        *layers,
+        *("model", *others, *layers),
         *(f"attention{suffix}" for suffix in suffixes),
     }
     for part in read_config("mine", config)[0]:
@@ -741,7 +740,7 @@ def test_a_config_whose_shapes_are_not_known_is_refused_by_its_type_and_key(chan
             "block",
             "no multiple of num_attention_heads 30. Add head_dim",
         ),
-        ({}, "mpl", "config.json:block. Did you mean .*config.json:mlp"),
+        ({}, "mpl", "config.json:model. Did you mean .*config.json:mlp"),
         ({}, "", "no preset and no file"),
     ],
 )

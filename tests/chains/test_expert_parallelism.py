@@ -1,7 +1,5 @@
 """Experts on their own ranks: where tokens go, how long that takes, and what a rank stores."""
 
-from dataclasses import replace
-
 import pytest
 
 import drbench
@@ -97,10 +95,12 @@ def test_a_machine_without_these_kernels_sends_as_an_all_to_all():
     assert dispatch.nbytes / 8 / 450e9 < dispatch.times.seconds < 5 * dispatch.nbytes / 8 / 400e9
 
 
-def test_experts_that_ranks_do_not_share_evenly_take_the_most():
-    few = replace(preset("mixtral-8x7b:experts", 24576))
-    program = of("ep=3", chain=few).way(few.multiplications[0]).gemm.program
-    assert program._experts == 3 and program._gemm[0] == 24576 * 2 // 3
+def test_ranks_share_experts_evenly_or_not_at_all():
+    few = preset("mixtral-8x7b:experts", 24576)
+    for mesh in ("ep=3", "ep=16"):
+        found = answer(mesh, chain=few)
+        assert "8 experts cannot be shared evenly by" in found.refused["EP × FSDP"].why
+        assert all("E" not in layout for layout in found.best.layouts.values())
 
 
 def test_experts_are_on_their_ranks_only_along_ep():
@@ -110,8 +110,10 @@ def test_experts_are_on_their_ranks_only_along_ep():
     assert fixed.best.layouts["W1"] == ("R", "E") and fixed.best.layouts["Y1"][-1] == "E"
     with pytest.raises(UsageError):
         DeviceMesh.read("ep=2,tp=2").layout("S(0),E")
-    tried = [str(mesh) for mesh in meshes(16, 8, experts=True)]
-    assert tried[-2:] == ["ep=16", "dp=2,ep=8"] and tried[:-2] == [*map(str, meshes(16, 8))]
+    tried = {count: [*map(str, meshes(16, 8, experts=count))] for count in (0, 5, 8, 64)}
+    assert tried[0] == tried[5] == [*map(str, meshes(16, 8))]
+    assert tried[8] == [*tried[0], "dp=2,ep=8"]
+    assert tried[64] == [*tried[0], "ep=16", "dp=2,ep=8"]
 
 
 def test_expert_parallelism_is_tried_and_compared():

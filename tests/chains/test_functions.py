@@ -271,7 +271,7 @@ def test_presets_have_the_published_shapes():
     assert of_layer("deepseek-v3:experts") == 256 * 3 * 7168 * 2048
     assert {each for each in presets() if each.startswith("gpt-oss")} == {
         f"gpt-oss-120b:{part}"
-        for part in ("experts", "attention", "attention-window", "block", "block-window")
+        for part in ("experts", "attention", "attention-window", "block", "block-window", "model")
     }
 
 

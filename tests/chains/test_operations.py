@@ -144,6 +144,15 @@ def test_copies_share_optimizer_state_and_gradients():
     assert sharded[0] == sharded[2]
 
 
+def test_gradients_that_ranks_share_are_reduced_in_each_micro_batch():
+    of = lambda zero: sum(
+        row.hidden_s
+        for row in answers("dp=4,tp=2", zero=zero, micro_batches=8)["TP × DP"].operations
+        if row.operation.startswith("dW")
+    )
+    assert of(0) == of(1) and of(2) > 1.5 * of(0)
+
+
 def test_gradients_in_float32_take_twice_the_memory_and_the_bytes():
     plain, wide = (answers(gradients=x)["FSDP"] for x in ("", "float32"))
     assert wide.memory["gradients"] == 2 * plain.memory["gradients"]
@@ -181,7 +190,8 @@ def test_of_refusals_on_several_meshes_the_smallest_shortfall_is_told():
         for row in of(mesh=mesh).ranking:
             if row.name in needs:
                 needs[row.name].append((row.solution.memory_bytes, mesh))
-    for name, (nbytes, why) in refused.items():
+    for name, (kind, nbytes, why) in refused.items():
+        assert kind == 0
         assert (nbytes, why.partition(") on ")[2].partition(", ")[0]) in needs[name]
         assert nbytes == min(needs[name])[0] > limit
         assert f"{(nbytes - limit) / 2**30:.4g} GiB more than 48" in why
@@ -197,6 +207,33 @@ def test_the_result_in_python_is_a_table_and_its_operations():
     assert total == pytest.approx(choice.time_s)
     html = choice._repr_html_()
     assert html.count("<tr") == 1 + len(choice.table) and str(choice).split(";")[0][:30] in html
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        ({"tokens": 0}, "tokens must be a whole number of at least 1"),
+        ({"ranks": 2.5}, "ranks must be a whole number"),
+        ({"micro_batches": 1.5, "backward": True}, "micro_batches must be a whole number"),
+        ({"memory": "80 things"}, "memory must be a whole number"),
+        ({"effort": float("nan")}, "effort must be CPU seconds"),
+        ({"mesh": 8}, "mesh must be a text"),
+        ({"zero": 3, "backward": True}, "zero must be one of 0, 1, 2.*FSDP is ZeRO-3"),
+        ({"sequence": 4096, "context": 8192}, "has a cache of 8192 tokens"),
+    ],
+)
+def test_a_wrong_word_in_python_is_refused_in_one_line(words, why):
+    with pytest.raises(UsageError, match=why) as error:
+        drbench.chain("llama3-8b:block", "dgxh100", **{"ranks": 8, "effort": 0} | words)
+    assert "\n" not in str(error.value)
+
+
+def test_sizes_in_python_are_written_as_for_the_command():
+    of = lambda **words: drbench.chain(
+        "llama3-8b:mlp", "dgxh100", mesh="tp=8", effort=0, **words
+    ).to_dict()
+    texts = of(tokens="4Ki", memory="40GiB", fix="W1=column")
+    assert texts == of(tokens=4096, memory=40 << 30, fix=["W1=column"])
 
 
 def test_heads_are_repeated_where_a_mesh_has_more_ranks():

@@ -3,8 +3,9 @@ takes time."""
 
 import pytest
 
+import drbench
 from drbench.chains.model.costs import Training
-from drbench.chains.model.transformers import ModelSizes
+from drbench.chains.model.transformers import ModelSizes, model_sizes
 from drbench.chains.model.whole import StepShare, rest_memory, rest_times
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
@@ -58,7 +59,7 @@ def test_ranks_divide_norms_with_sequences_and_the_optimizer_with_zero():
 def test_only_rows_of_tensor_parallelism_and_the_embedding_s_weights_are_waited_for():
     rows, weights = 2 * 100 * 8, 60 * 8
     alone = times(WIRE, StepShare(100, data=4))
-    assert alone["embedding"] == 0
+    assert alone["embedding"] == pytest.approx(2 * 4 * weights * 3 / 4)  # copies reduce gradients
     tensor = times(WIRE, StepShare(100, tensor=4))
     assert tensor["embedding"] == pytest.approx(4 * rows * 3 / 4)
     sharded = times(WIRE, StepShare(100, data=4, sharded=True))
@@ -104,3 +105,43 @@ def test_what_is_held_at_the_loss():
     assert held(share._replace(dropout=True))["norms"] == 3 * 2 * (2 + 1) * 100 * 8 / 4
     assert held(share, "full")["norms"] == held(share, "selective")["norms"] == 0
     assert held(share)["gradients"] == held(share)["weights"]
+
+
+@pytest.mark.parametrize("model", ["gemma3-27b", "gpt-oss-120b", "deepseek-v3"])
+@pytest.mark.parametrize("context", [None, 131072])
+def test_a_model_is_the_sum_of_its_kinds_of_layers(model, context):
+    """Those of DeepSeek without experts are as long as their FLOPs say: 3 of 61."""
+    words = {"mesh": "tp=8", "tokens": 64 if context else 16384, "context": context, "effort": 0}
+    of = lambda part: (
+        drbench.chain(f"{model}:{part}", "dgxh100,memory_bytes=1e13", programs="nccl", **words)
+        .row("Megatron TP")
+        .solution
+    )
+    whole, sizes = of("model"), model_sizes(f"{model}:block")
+    parts = {part: of(part) for part in sizes.layers}
+    layers_s = sum(count * parts[part].time_s for part, count in sizes.layers.items())
+    assert whole.step["layers"] == pytest.approx(layers_s, rel=0.04 if "deep" in model else 1e-6)
+    if context:
+        cache = sum(count * parts[part].memory["cache"] for part, count in sizes.layers.items())
+        assert whole.memory["cache"] == pytest.approx(cache, rel=1e-6)
+    parameters = sum(count * parts[part].memory["weights"] for part, count in sizes.layers.items())
+    words_bytes = 2 * (2 - sizes.tied) * sizes.vocab * sizes.width / 8
+    assert whole.memory["weights"] == pytest.approx(parameters + words_bytes, rel=1e-3)
+
+
+def test_a_model_that_does_not_fit_in_its_fastest_layouts_gets_others():
+    words = {"mesh": "dp=2,tp=4", "tokens": 65536, "backward": True, "effort": 3}
+    of = lambda **more: drbench.chain("llama3-8b:model", "dgxh100", programs="nccl", **words | more)
+    free = of().best.solution
+    for share in (0.97, 0.9, 0.8):
+        tight = of(memory=int(share * free.memory_bytes)).best.solution
+        assert tight.memory_bytes <= share * free.memory_bytes
+        assert tight.total_s >= free.total_s * 0.999
+
+
+def test_the_best_of_a_whole_model_has_the_shortest_step():
+    words = {"tokens": 65536, "backward": True, "recompute": "full", "effort": 1}
+    choice = drbench.chain("llama3-8b:model", "dgxh100", 16, **words)
+    times = [row.solution.total_s for row in choice.ranking]
+    assert times[0] <= min(times) * 1.001 and times[1:] == sorted(times[1:])
+    assert [*choice.table["time_s"]] == [row.solution.total_s for row in choice.shown]

@@ -25,14 +25,14 @@ from .costs import LayoutCosts, Load, Use, Way, divided, why_not_aligned
 from .description import Chain, LocalMap, Matmul
 from .mesh import DeviceMesh, Layout
 from .programs import ChainProgram, ProgramTimes, RankGroup
-from .published import CONTENDERS, REFUSED_LAYOUT, Refusal, contender
+from .published import CONTENDERS, Refusal, contender
 from .search import Label, search
 
 #: CPU seconds of one core that a search may take.
 EFFORT_S = 20.0
 #: Times that differ by less than this share are equal.
 _EQUAL = 1e-3
-_time = attrgetter("time_s")
+_time = attrgetter("total_s")
 
 
 #: Passes of a training step, and what a rank does in them.
@@ -452,9 +452,9 @@ class ShardingSearch:
             fastest.setdefault(solution.name, solution)
         self.contenders = list(fastest.values())
         self.refused = {x: why for x, why in self.refused.items() if x not in fastest}
-        equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
+        equal = [x for x in self.tried if x.total_s <= (1 + _EQUAL) * self.tried[0].total_s]
         self.best = min(
-            equal, key=lambda solution: (solution.moves, solution.memory_bytes, solution.time_s)
+            equal, key=lambda solution: (solution.moves, solution.memory_bytes, solution.total_s)
         )
 
     def _domains(self, costs: LayoutCosts) -> dict[str, list[Layout]]:
@@ -490,15 +490,15 @@ class ShardingSearch:
     ) -> None:
         """The fastest chain in these layouts, until the effort is exhausted and some chain is
         found; ``whole`` if these are all layouts of the mesh, for its bound."""
+        beside, lacks = costs.whole.least_bytes(costs) if costs.whole else 0, 0
         while True:
             so_far = f"; {1e3 * self._best_s():.4g} ms so far" if self.tried else ""
             self.progress(f"{self.line}, {self.counts[1]} programs simulated{so_far}")
             factors = costs.factors(
                 self._chain(costs), domains, None, ends_s if self.tried else inf
             )
-            least = costs.whole.least_bytes(costs) if costs.whole else 0
-            optimum = search(domains, factors, self.limit - least)
-            if whole:
+            optimum = search(domains, factors, self.limit - beside)
+            if whole and not lacks:
                 known_s = optimum.least_s if optimum else inf
                 self._least[costs] = max(self._least[costs], min(known_s, self._best_s()))
             if optimum is None or not simulate:
@@ -509,6 +509,10 @@ class ShardingSearch:
                 costs.simulate(program)
             if solution.memory_bytes <= self.limit:
                 self.tried.append(solution)
+            elif costs.whole:  # what a model needs beside its layers depends on their layouts
+                lacks = solution.memory_bytes - self.limit
+                beside += lacks
+                continue
             if not new or self._best_s() <= (1 + _EQUAL) * optimum.label.time_s:
                 return
 
@@ -519,7 +523,9 @@ class ShardingSearch:
         for name, scheme in CONTENDERS.items():
             if not scheme.suits(self._chain(costs)) or scheme.overlap - costs.allowed:
                 continue
-            solution = scheme.why_not(costs.mesh) or self._contender(costs, name)
+            solution = scheme.why_not(costs.mesh, self._chain(costs)) or self._contender(
+                costs, name
+            )
             if not isinstance(solution, Solution):
                 before = self.refused.setdefault(name, solution)
                 self.refused[name] = min(before, solution)
@@ -537,13 +543,13 @@ class ShardingSearch:
         chain = self._chain(costs)
         layouts, stationary = contender(chain, costs.mesh, name, costs.by_expert(chain))
         if why := self._why_not(costs, layouts):  # of which matrix follows from the scheme
-            return Refusal(REFUSED_LAYOUT, f"on {costs.mesh}, {why.partition(': ')[2]}")
+            return Refusal(1, costs.mesh.ranks, f"on {costs.mesh}, {why.partition(': ')[2]}")
         domains = {variable: [layout] for variable, layout in layouts.items()}
         is_new = True
         while is_new:  # programs that overlap have bounds until they are simulated
             optimum = search(domains, costs.factors(chain, domains, stationary))
             if optimum is None:
-                return Refusal(REFUSED_LAYOUT, "no collective redistributes its matrices")
+                return Refusal(1, costs.mesh.ranks, "no collective redistributes its matrices")
             solution = Solution.of(name, chain, costs, optimum.label)
             is_new = any(program.simulated is None for program in solution.programs)
             for program in solution.programs:
@@ -552,7 +558,7 @@ class ShardingSearch:
             return solution
         if self.smallest is None or solution.memory_bytes < self.smallest.memory_bytes:
             self.smallest = solution
-        return Refusal(solution.memory_bytes, f"it {self._lack(solution)}")
+        return Refusal(0, solution.memory_bytes, f"it {self._lack(solution)}")
 
     def _lack(self, solution: Solution) -> str:
         """What a solution that does not fit needs."""
@@ -570,7 +576,7 @@ class ShardingSearch:
         more = ", --recompute" if stores_all else ""
         least = f"; {self.smallest.name} {self._lack(self.smallest)}" if self.smallest else ""
         return (
-            f"no layout of {self.chain.name} on {self.costs[0].mesh.ranks} ranks fits "
+            f"found no layout of {self.chain.name} on {self.costs[0].mesh.ranks} ranks that fits "
             f"{self.limit / 2**30:.4g} GiB a rank{f' with {fixed}' if fixed else ''}{least}. Use "
             f"more ranks, fewer tokens or --layers{more}."
         )

@@ -71,7 +71,7 @@ _SCORE_TRAFFIC = 4.5, 5.5
 _MOST_RANKS = 16
 #: Bytes of optimizer state for an element: Adam's two moments; for 16-bit types also the weight,
 #: all in float32 (Rajbhandari et al., ZeRO, 2020, §3.1).
-_OPTIMIZER_BYTES = {1: 12, 2: 12, 4: 8, 8: 16}
+OPTIMIZER_BYTES = {1: 12, 2: 12, 4: 8, 8: 16}
 
 
 #: What a step between layouts does, and the dimensions of the mesh that take part.
@@ -345,7 +345,7 @@ class LayoutCosts:
         """The layouts that each variable may have."""
         by_expert = self.by_expert(chain)
         domains = {
-            variable: self.mesh.layouts(variable in by_expert)
+            variable: self.mesh.layouts(chain.experts if variable in by_expert else 0)
             for variable in chain.variables.values()
         }
         for operation in chain.operations:
@@ -490,7 +490,7 @@ class LayoutCosts:
             elif matrix.kind == "weight":
                 parts["weights"] += size * item * held
                 if chain.has_backward:
-                    state = _OPTIMIZER_BYTES[item] / (copies if zero else 1)
+                    state = OPTIMIZER_BYTES[item] / (copies if zero else 1)
                     parts["optimizer"] += size * state * held
             else:
                 share = 0.0 if chain.is_gradient(name) else self.share_stored(chain, name)
@@ -501,7 +501,8 @@ class LayoutCosts:
                 local = [cut(shape[x], layout, x, self.mesh) for x in (0, 1)]
                 if of.context:
                     heads = 1 if of.rotary else local[1] // of.gives
-                    parts["cache"] += local[0] * of.seen * of.cached * heads * item * layers
+                    seen = self.whole.count_seen(of) if self.whole else of.seen * layers
+                    parts["cache"] += local[0] * seen * of.cached * heads * item
                 if unfused and of.name == "attention" and chain.has_backward:
                     again = kind in ("attention", "full")
                     nbytes = _SCORE_BYTES * of.elements(*local)
@@ -650,7 +651,7 @@ class LayoutCosts:
             programs = self._exchanges(chain, matmul, matrix, old, new)
             old = tuple(b if EXPERT in (a, b) else a for a, b in zip(old, new))
             for program in [*programs, *self.moves(matrix, old, new, reads, item)]:
-                once = program.name == "reduce" and hidden and x == 2
+                once = program.name == "reduce" and hidden and x == 2 and self.training.zero < 2
                 share = 1 / self.training.micro_batches if once else 1.0
                 uses.append(Use(matmul.c, "ABC"[x], program, hidden, share))
                 load = load.then(uses[-1].load(program.times))
@@ -766,6 +767,8 @@ class LayoutCosts:
             )
             moving = lambda nbytes: max(nbytes * (1 - far) / rates[0], nbytes * far / rates[1])
             link_s, gemm_s = moving(a + b + c), self._least.gemm_s(*sizes, self.item)
+            if self.stored != self.dtype:  # small tiles of 8 bits may be faster
+                gemm_s = min(gemm_s, *(self._least.tiles_s(*sizes, side) for side in "mn"))
             gemm_s += moving(c) * slow / (1 + slow)
             more_s, gemm = quantise_s(self.machine, *sizes, transpose), None
             if experts:

@@ -214,6 +214,13 @@ class Chain:
         self.operations.append(LocalMap(c, of, takes))
         return c
 
+    @property
+    def experts(self) -> int:
+        """The number of experts, or 0."""
+        return max(
+            (matrix.count for matrix in self.matrices.values() if matrix.count > 1), default=0
+        )
+
     def is_of_weight(self, name: str) -> bool:
         """Whether a matrix is a weight or its gradient: each layer has its own."""
         return self.matrices[self.variable(name)].kind == "weight"

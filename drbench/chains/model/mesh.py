@@ -226,20 +226,20 @@ class DeviceMesh:
             for name in self.names
         )
 
-    def layouts(self, by_expert: bool = False) -> list[Layout]:
-        """All layouts of a stored matrix; ``by_expert``: also those by experts.
+    def layouts(self, experts: int = 0) -> list[Layout]:
+        """All layouts of a stored matrix; of one with so many experts also those by experts, if
+        ranks share these evenly.
 
         Examples
         --------
-        >>> DeviceMesh.read("ep=2").layouts(by_expert=True)
-        [('S(0)',), ('S(1)',), ('R',), ('E',)]
+        >>> DeviceMesh.read("ep=2").layouts(experts=8), DeviceMesh.read("ep=3").layouts(experts=8)
+        ([('S(0)',), ('S(1)',), ('R',), ('E',)], [('S(0)',), ('S(1)',), ('R',)])
         """
+        shares = lambda name, extent: name == EXPERTS_DIM and experts > 0 and experts % extent == 0
         return list(
             product(
                 *(
-                    (*PLACEMENTS, *[EXPERT] * (by_expert and name == EXPERTS_DIM))
-                    if extent > 1
-                    else ("R",)
+                    (*PLACEMENTS, *[EXPERT] * shares(name, extent)) if extent > 1 else ("R",)
                     for name, extent in zip(self.names, self.extents)
                 )
             )
@@ -247,7 +247,7 @@ class DeviceMesh:
 
 
 def meshes(
-    ranks: int, node: int, torus: tuple[int, int] | None = None, experts: bool = False
+    ranks: int, node: int, torus: tuple[int, int] | None = None, experts: int = 0
 ) -> Iterator[DeviceMesh]:
     """The meshes to try for a number of ranks, the most usual first: tensor parallelism of a node
     and data parallelism over nodes; all ranks in one dimension; other inner dimensions.
@@ -259,8 +259,8 @@ def meshes(
         Ranks of a node.
     torus : (int, int), optional
         The two dimensions of a torus, on which no others have rings.
-    experts : bool
-        Also those in which all ranks, or those of a node, share the experts.
+    experts : int
+        Also those in which all ranks, or those of a node, share so many experts evenly.
 
     Examples
     --------
@@ -276,8 +276,9 @@ def meshes(
     two = [DeviceMesh(NAMES, (ranks // x, x)) for x in inner]
     yield from [*two[:1], whole, *two[1:]] if node < ranks else [whole, *two]
     if experts and ranks > 1:
-        yield DeviceMesh((EXPERTS_DIM,), (ranks,))
-        if node < ranks and ranks % node == 0:
+        if experts % ranks == 0:
+            yield DeviceMesh((EXPERTS_DIM,), (ranks,))
+        if node < ranks and ranks % node == 0 and experts % node == 0:
             yield DeviceMesh((NAMES[0], EXPERTS_DIM), (ranks // node, node))
 
 

@@ -25,7 +25,6 @@ EP × DP               experts on their own ranks, copies of all other weights  
 """
 
 from collections.abc import Collection
-from math import inf
 from typing import NamedTuple
 
 from .description import Chain, LocalMap, Matmul
@@ -34,15 +33,20 @@ from .programs import ASYNC
 
 
 class Refusal(NamedTuple):
-    """Why a scheme is not possible, and the bytes that it needs of a rank if that is why; of
-    several refusals the least is told."""
+    """Why a scheme is not possible. Of several refusals the least is told.
 
-    nbytes: float
+    Attributes
+    ----------
+    kind : int
+        0: memory; 1: the layout is not possible; 2: the mesh has another shape.
+    amount : int
+        Bytes that a rank needs; of other kinds the ranks of the mesh.
+    why : str
+    """
+
+    kind: int
+    amount: int
     why: str
-
-
-#: In place of bytes: the layout is not possible; the mesh has another shape.
-REFUSED_LAYOUT, _REFUSED_MESH = 1e300, inf
 
 
 class Scheme(NamedTuple):
@@ -55,17 +59,19 @@ class Scheme(NamedTuple):
 
     def suits(self, chain: Chain) -> bool:
         """Whether a chain has what the scheme divides."""
-        return self.inner != "ep" or any(matrix.count > 1 for matrix in chain.matrices.values())
+        return self.inner != "ep" or chain.experts > 0
 
-    def why_not(self, mesh: DeviceMesh) -> Refusal | None:
+    def why_not(self, mesh: DeviceMesh, chain: Chain) -> Refusal | None:
         """The reason why a mesh has another shape."""
+        why = ""
         if self.inner == "ep":
-            of_experts = mesh.names[-1] == EXPERTS_DIM
-            why = "it needs a mesh whose last dimension is ep, as dp=2,ep=4"
-            return None if of_experts else Refusal(_REFUSED_MESH, why)
-        if self.inner != self.outer and len(mesh.extents) < 2:
-            return Refusal(_REFUSED_MESH, "it needs a mesh of two dimensions, as dp=2,tp=4")
-        return None
+            if mesh.names[-1] != EXPERTS_DIM:
+                why = "it needs a mesh whose last dimension is ep, as dp=2,ep=4"
+            elif chain.experts % mesh.extents[-1]:
+                why = f"{chain.experts} experts cannot be shared evenly by {mesh.extents[-1]} ranks"
+        elif self.inner != self.outer and len(mesh.extents) < 2:
+            why = "it needs a mesh of two dimensions, as dp=2,tp=4"
+        return Refusal(2, mesh.ranks, why) if why else None
 
 
 #: Name -> scheme.

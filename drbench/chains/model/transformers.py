@@ -182,12 +182,13 @@ def read_config(
     of = read_from.between()
     width, heads, inner = map(size, ("hidden_size", "num_attention_heads", "intermediate_size"))
     kv_heads, latent = size("num_key_value_heads", default=heads), size("kv_lora_rank", default=0)
-    if width % heads and config.get("head_dim") is None and not latent:
+    if width % heads and config.get("head_dim") is None and not (latent or read_from.is_gemma):
         raise UsageError(
             f"{name}: hidden_size {width} is no multiple of num_attention_heads {heads}. Add "
             "head_dim."
         )
-    head_dim = size("head_dim", default=max(1, width // heads))
+    usual = 256 if read_from.is_gemma else max(1, width // heads)  # of Hugging Face transformers
+    head_dim = size("head_dim", default=usual)
     sequence = min(size("max_position_embeddings", default=_SEQUENCE), _SEQUENCE)
     tokens = tokens or sequence
     count = size("num_local_experts", "num_experts", "n_routed_experts", default=0)
@@ -351,6 +352,11 @@ def text_of(
             listed = "" if hint and not texts else f"; there are {', '.join(known)}"
             raise UsageError(f"no preset and no file of a chain {name!r}{listed}.{hint}")
         text = texts[part]
+    if sequence and context:
+        raise UsageError(
+            f"a new token has a cache of {context} tokens, got a sequence of {sequence}, too. Give "
+            "its length as --context."
+        )
     if sequence or context:
         length = f"context={context}" if context else f"sequence={sequence}"
         given = r"(?m)^([^#\n]*\b)(?:sequence|context)\s*=[^,)#\n]*"

@@ -5,7 +5,7 @@ Weights that data-parallel ranks divide are gathered while other layers compute.
 gather of a step and its last reduction, both of the embedding, hide behind nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
 
 from .choose import Solution
-from .costs import LayoutCosts, Training, as_stored
-from .description import Chain, read
+from .costs import OPTIMIZER_BYTES, LayoutCosts, Training, as_stored
+from .description import Chain, LocalMap, read
+from .functions import Function
 from .mesh import cut
 from .programs import CollectiveProgram, RankGroup
 from .transformers import ModelSizes, model_sizes, text_of
@@ -111,7 +112,9 @@ def rest_times(
     moved *= 1 + trains
     if sharded:
         moved.append(("gather", tensor, data, item * weights // data, item))
-        moved += [("scatter", tensor, data, _FLOAT * weights, _FLOAT)] * trains
+    if trains:
+        kind = "scatter" if sharded else "reduce"
+        moved.append((kind, tensor, data, _FLOAT * weights, _FLOAT))
     for kind, stride, extent, nbytes, size in moved:
         if extent > 1:
             group = RankGroup(stride, extent, ranks)
@@ -158,12 +161,17 @@ def rest_memory(
     gathered = share.item * (own + 2 * layer) + _FLOAT * layer
     return {
         "weights": share.item * parts[0],
-        "gradients": ITEMSIZES[training.gradients or "bfloat16"] * parts[1],
-        "optimizer": 12 * parts[2],
+        "gradients": (ITEMSIZES.get(training.gradients) or share.item) * parts[1],
+        "optimizer": OPTIMIZER_BYTES[share.item] * parts[2],
         "logits": held * share.tokens * words,
         "norms": stored * share.normed(model),
         "gathered": gathered * share.sharded,
     }
+
+
+def functions_of(chain: Chain) -> list[Function]:
+    """The functions of a chain, in order."""
+    return [x.function for x in chain.operations if isinstance(x, LocalMap)]
 
 
 @dataclass(frozen=True)
@@ -181,6 +189,11 @@ class Whole:
         Of the chain.
     weight_layers, time_layers : float
         Layers of the chain's kind that have as many parameters, and model FLOPs, as all layers.
+    windows : tuple of (int, int)
+        The windows of attention (0: none) and the number of layers with each.
+    unlike : float
+        Layers of the chain's kind that have as many model FLOPs as those with, or without, experts,
+        if the chain is without, or with.
     """
 
     sizes: ModelSizes
@@ -189,6 +202,8 @@ class Whole:
     layer_parameters: int
     weight_layers: float
     time_layers: float
+    windows: tuple[tuple[int, int], ...] = ()
+    unlike: float = 0.0
 
     @classmethod
     def of(cls, model: str, *lengths: int | None) -> "Whole":
@@ -220,14 +235,41 @@ class Whole:
             )
             flops[name] = chain.model_flops
         every = lambda of: sum(count * of[name] for name, count in sizes.layers.items()) / of[part]
-        layers = sum(sizes.layers.values())
-        return cls(sizes, part, layers, parameters[part], every(parameters), every(flops))
+        layers, is_dense = sum(sizes.layers.values()), lambda name: name.startswith("dense-")
+        window_of = lambda chain: next(x.window for x in functions_of(chain) if x.heads)
+        alike = [name for name in sizes.layers if is_dense(name) == is_dense(part)]
+        windows = tuple((window_of(chains[name]), sizes.layers[name]) for name in alike)
+        others = {name: sizes.layers[name] for name in sizes.layers if name not in alike}
+        unlike = sum(count * flops[name] for name, count in others.items()) / flops[part]
+        sums = every(parameters), every(flops)
+        return cls(sizes, part, layers, parameters[part], *sums, windows, unlike)
 
     @property
     def parameters(self) -> int:
         """Of all layers, the embedding and the head."""
         words = self.sizes.vocab * self.sizes.width * (2 - self.sizes.tied)
         return round(self.weight_layers * self.layer_parameters) + words
+
+    def count_seen(self, of: Function) -> int:
+        """The tokens of a cache that attention of a new token sees, of all layers together."""
+        counted = [(window, count) for window, count in self.windows]
+        counted.append((of.window, self.layers - sum(count for _, count in counted)))
+        return sum(count * replace(of, window=window).seen for window, count in counted)
+
+    def layers_s(self, solution: Solution) -> float:
+        """Seconds of all layers: those with another window in the same layouts, those with or
+        without experts by their FLOPs."""
+        chain, seconds = solution.chain, self.unlike * solution.time_s
+        for window, count in self.windows:
+            operations = [
+                operation._replace(function=replace(operation.function, window=window))
+                if isinstance(operation, LocalMap) and operation.function.heads
+                else operation
+                for operation in chain.operations
+            ]
+            like = replace(solution, chain=replace(chain, operations=operations))
+            seconds += count * like.time_s
+        return seconds
 
     def head_flops(self, chain: Chain) -> float:
         """FLOPs of the head in all passes."""
@@ -246,7 +288,7 @@ class Whole:
         stored = [solution.layout(matmul.b) for matmul in weights]
         sharded = [x for x in data if is_any(stored, x)]
         sequence = all(solution.layout("X")[x] == "S(0)" for x in tensor)
-        tokens = chain.matrices["X"].rows // of(data)
+        tokens = -(-chain.matrices["X"].rows // of(data))
         parts = tokens, of(tensor), of(sharded or data), bool(sharded), sequence
         return StepShare(*parts, item=item)
 
@@ -276,10 +318,10 @@ class Whole:
         costs, passes = solution.costs, solution.costs.training.micro_batches
         machine = as_stored(costs.machine, costs.stored)
         share = self.share(solution)
-        own = solution.memory["optimizer"] / 12 * share.tensor
+        own = solution.memory["optimizer"] / OPTIMIZER_BYTES[share.item] * share.tensor
         own *= share.data if share.sharded or costs.training.zero else 1
         rest = rest_times(self.sizes, share, costs.training, machine, own)
-        times = {"layers": self.time_layers * solution.time_s} | rest
+        times = {"layers": self.layers_s(solution)} | rest
         return {
             name: time_s * (1 if name == "optimizer" else passes) for name, time_s in times.items()
         }

@@ -147,8 +147,8 @@ def test_the_json_has_the_choice_the_contenders_and_the_bound(run_cli):
     assert {*found} == {*f"{keys} bounded simulated finished measured training".split()}
     assert found["flops"] == 3 * 2 * 2 * 512 * 256 * 512 and found["measured"] is None
     for each in (found["best"], *found["contenders"]):
-        keys = "name time_s low_s high_s mesh mfu step_s parts_s operations memory_bytes memory"
-        keys += " layouts how bytes"
+        keys = "name time_s low_s high_s mesh mfu total_s step_s parts_s operations memory_bytes"
+        keys += " memory layouts how bytes"
         assert {*each} == {*keys.split()}
         assert sum(each["memory"].values()) == each["memory_bytes"]
         assert {*each["memory"]} == {*"weights gradients optimizer activations buffers".split()}

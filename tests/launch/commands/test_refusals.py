@@ -120,7 +120,7 @@ LAYERS -p 8                                   | --mesh dp=2,tp=2 has 4 ranks | -
 LAYERS --mesh dp=2,dp=4                       | --mesh needs different names
 3 LAYERS --mesh pp=2,tp=4                     | no pipeline stages | bubble | data, tensor
 3 LAYERS --mesh cp=2,tp=4                     | no ring attention | keys and values
-LAYERS --fix W1=row --fix W1=column           | W1 shares the layout of W1
+LAYERS --fix W1=row --fix W1=column           | W1 has row already
 LAYERS --fix X=row --fix Y2=column            | Y2 shares the layout of X, row
 LAYERS --fix Z=row                            | X, W1, Y1, W2, Y2
 LAYERS --fix W1                               | NAME=LAYOUT
