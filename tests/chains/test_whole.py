@@ -130,10 +130,11 @@ def test_a_model_is_the_sum_of_its_kinds_of_layers(model, context):
 
 
 def test_a_model_that_does_not_fit_in_its_fastest_layouts_gets_others():
-    words = {"mesh": "dp=2,tp=4", "tokens": 65536, "backward": True, "effort": 3}
+    words = {"mesh": "dp=2,tp=8", "tokens": 65536, "backward": True, "recompute": "full"}
+    words["effort"] = 3
     of = lambda **more: drbench.chain("llama3-8b:model", "dgxh100", programs="nccl", **words | more)
     free = of().best.solution
-    for share in (0.97, 0.9, 0.8):
+    for share in (0.97, 0.9):
         tight = of(memory=int(share * free.memory_bytes)).best.solution
         assert tight.memory_bytes <= share * free.memory_bytes
         assert tight.total_s >= free.total_s * 0.999
