@@ -293,7 +293,8 @@ def chain(
         Include the gradients of input and weights.
     dtype : str, optional
         Element type of all matrices; by default bfloat16 where the machine has it, else float32.
-        With float8 matrices are stored and sent in bfloat16, and converted for each GEMM.
+        With float8 matrices are stored in bfloat16, and operands are converted before they are
+        sent and multiplied.
     mesh : str, optional
         Mesh of ranks, the last dimension inside a node, as ``"dp=8,tp=8"``; with experts also
         ``ep``. By default the best of one and two dimensions.
