@@ -117,8 +117,8 @@ class ShardingChoice:
 
     @property
     def operations(self) -> "pandas.DataFrame":
-        """The time of each operation of the best sharding; ``compute_s`` and ``exposed_s`` (of
-        communication) add up to :attr:`time_s`."""
+        """The time of each operation of a layer in the best sharding: ``compute_s`` and
+        ``exposed_s`` (of communication) add up to its time, with what is computed again."""
         import pandas
 
         return pandas.DataFrame(self.best.solution.operations)
@@ -133,14 +133,15 @@ class ShardingChoice:
 
     @property
     def time_s(self) -> float:
-        """Predicted seconds of one layer in the best sharding."""
-        return self.search.best.time_s
+        """Predicted seconds of one layer in the best sharding; of a whole model those of a step."""
+        return self.search.best.total_s
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
         """Seconds between which a run is expected; None where nothing is known of it."""
         low_s, high_s = self.ranking[0][2:]
-        return None if low_s is None else (low_s, high_s)
+        share = self.search.best.total_s / self.search.best.time_s
+        return None if low_s is None else (share * low_s, share * high_s)
 
     @property
     def mesh(self) -> str:

@@ -113,7 +113,9 @@ def test_experts_are_on_their_ranks_only_along_ep():
     tried = {count: [*map(str, meshes(16, 8, experts=count))] for count in (0, 5, 8, 64)}
     assert tried[0] == tried[5] == [*map(str, meshes(16, 8))]
     assert tried[8] == [*tried[0], "dp=2,ep=8"]
-    assert tried[64] == [*tried[0], "ep=16", "dp=2,ep=8"]
+    assert tried[64] == [*tried[0], "dp=2,ep=8", "ep=16"]
+    wide = [*map(str, meshes(64, 8, experts=256))]
+    assert wide[-4:] == ["dp=8,ep=8", "dp=4,ep=16", "dp=2,ep=32", "ep=64"]
 
 
 def test_expert_parallelism_is_tried_and_compared():

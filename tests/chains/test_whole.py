@@ -146,3 +146,18 @@ def test_the_best_of_a_whole_model_has_the_shortest_step():
     times = [row.solution.total_s for row in choice.ranking]
     assert times[0] <= min(times) * 1.001 and times[1:] == sorted(times[1:])
     assert [*choice.table["time_s"]] == [row.solution.total_s for row in choice.shown]
+
+
+def test_shares_of_the_peak_are_those_of_the_data_sheet_at_any_clock():
+    words = {"mesh": "tp=8", "tokens": 8192, "programs": "nccl", "effort": 0}
+    full, slow = (
+        drbench.chain("llama3-8b:model", f"dgxh100{clock}", **words).row("Megatron TP").solution
+        for clock in ("", ",clock=0.5")
+    )
+    assert slow.mfu / full.mfu == pytest.approx(full.total_s / slow.total_s)
+    assert slow.hfu / full.hfu == pytest.approx(full.time_s / slow.time_s)
+    by_hand = (
+        2 * 8192 * (8030261248 - 128256 * 4096 - 65 * 4096)
+    )  # embedding and norms multiply nothing
+    by_hand += 32 * 4 * 8192**2 * 4096  # scores and values, with the masked half
+    assert full.mfu == pytest.approx(by_hand / full.total_s / (8 * 989.4e12), rel=1e-3)

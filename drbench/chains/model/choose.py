@@ -203,12 +203,18 @@ class Solution:
         """Model FLOPs utilisation: FLOPs of multiplications and of all scores of attention, none
         of them computed again, over what the peak of all ranks allows in this time (Chowdhery et
         al., PaLM, 2022, appendix B)."""
-        peak = self.costs.machine.compute.peak_flops * self.mesh.ranks
+        peak = self._peak_flops
         whole, flops = self.costs.whole, self.chain.model_flops
         if whole:
             passes = self.costs.training.micro_batches
             flops = passes * (whole.time_layers * flops + whole.head_flops(self.chain))
         return flops / self.total_s / peak
+
+    @property
+    def _peak_flops(self) -> float:
+        """Of all ranks at the clock rate of the data sheet."""
+        machine = self.costs.machine
+        return self.mesh.ranks * machine.compute.peak_flops / machine.clock
 
     @property
     def hfu(self) -> float:
@@ -224,7 +230,7 @@ class Solution:
                 sizes = of.gemms(*self.chain.matrices[operation.c].shape)
                 share *= 0.5 if fused and not of.context and not of.window else 1.0
             flops += share * sum(2 * m * n * k for m, n, k in sizes)
-        return flops / self.time_s / (costs.machine.compute.peak_flops * self.mesh.ranks)
+        return flops / self.time_s / self._peak_flops
 
     @property
     def parts(self) -> dict[str, float]:

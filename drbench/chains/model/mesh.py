@@ -260,7 +260,7 @@ def meshes(
     torus : (int, int), optional
         The two dimensions of a torus, on which no others have rings.
     experts : int
-        Also those in which all ranks, or those of a node, share so many experts evenly.
+        Also those in which the ranks of a node, or of 2, 4, … nodes share so many experts evenly.
 
     Examples
     --------
@@ -276,10 +276,13 @@ def meshes(
     two = [DeviceMesh(NAMES, (ranks // x, x)) for x in inner]
     yield from [*two[:1], whole, *two[1:]] if node < ranks else [whole, *two]
     if experts and ranks > 1:
-        if experts % ranks == 0:
-            yield DeviceMesh((EXPERTS_DIM,), (ranks,))
-        if node < ranks and ranks % node == 0 and experts % node == 0:
-            yield DeviceMesh((NAMES[0], EXPERTS_DIM), (ranks // node, node))
+        sharing = min(node, ranks)
+        while sharing <= ranks:
+            if ranks == sharing and experts % ranks == 0:
+                yield DeviceMesh((EXPERTS_DIM,), (ranks,))
+            elif ranks % sharing == 0 and experts % sharing == 0:
+                yield DeviceMesh((NAMES[0], EXPERTS_DIM), (ranks // sharing, sharing))
+            sharing *= 2
 
 
 def cut(extent: int, divided: Sequence[str], by: str | int, mesh: DeviceMesh) -> int:

@@ -131,10 +131,15 @@ def rest_times(
 
 
 def rest_memory(
-    model: ModelSizes, share: StepShare, training: Training, layer_parameters: int
+    model: ModelSizes,
+    share: StepShare,
+    training: Training,
+    layer_parameters: int,
+    trains: bool = True,
 ) -> dict[str, int]:
     """Bytes of a rank beside those of its layers, when it computes the loss, by what they are;
-    ``gathered``: embedding and head, weights of two layers, and gradients of one in float32.
+    ``gathered``: embedding and head, weights of two layers, and gradients of one in float32. If
+    nothing is trained: weights, and logits as they are.
 
     Parameters
     ----------
@@ -158,14 +163,17 @@ def rest_memory(
     stored = 2 * training.layers * (training.recompute in ("none", "attention"))
     stored *= share.item + share.dropout
     layer = layer_parameters // share.tensor
-    gathered = share.item * (own + 2 * layer) + _FLOAT * layer
+    gathered = (share.item * (own + 2 * layer) + _FLOAT * layer * trains) * share.sharded
+    if not trains:
+        logits = share.item * share.tokens * words
+        return {"weights": share.item * parts[0], "logits": logits, "gathered": gathered}
     return {
         "weights": share.item * parts[0],
         "gradients": (ITEMSIZES.get(training.gradients) or share.item) * parts[1],
         "optimizer": OPTIMIZER_BYTES[share.item] * parts[2],
         "logits": held * share.tokens * words,
         "norms": stored * share.normed(model),
-        "gathered": gathered * share.sharded,
+        "gathered": gathered,
     }
 
 
@@ -303,10 +311,7 @@ class Whole:
                         cut(weight.shape[x], to, x, solution.mesh) for x in (0, 1)
                     )
         sizes = self.sizes, share, solution.costs.training, gathered * share.tensor
-        nbytes = rest_memory(*sizes)
-        if not solution.chain.has_backward:
-            nbytes = {"weights": nbytes["weights"], "gathered": nbytes["gathered"]}
-        return nbytes
+        return rest_memory(*sizes, chain.has_backward)
 
     def least_bytes(self, costs: LayoutCosts) -> int:
         """Bytes that a rank needs at least beside those of the layers."""
