@@ -5,8 +5,7 @@ predicts them, with embedding, norms, head and optimizer.
 
 Prints the parts of each predicted step, and each published number with its prediction
 (results/published/steps/steps.csv). One constant is fitted, the clock of torchtitan's machine in
-steps.toml, to the first row, which does not count; ``--fit`` finds it again, in a minute. The rest
-takes ten seconds on one core.
+steps.toml, to the first row, which does not count; ``--fit`` finds it again.
 """
 
 from collections.abc import Iterator
@@ -94,7 +93,7 @@ def predict(step: PublishedStep, layers: int = 0, clock: float = 0.0) -> StepPre
     search = choose(chain, [costs], effort_s=0)
     solution = next(known for known in search.contenders if known.name == step.scheme)
     layer = sum(prod(x.shape) for x in chain.matrices.values() if x.kind == "weight")
-    whole = Whole(model, "block", layers, layer, layers, layers)
+    whole = Whole(model, layers, layer, layers, layers)
     share = whole.share(solution)
     share = share._replace(fused_loss=step.loss == "compiled", dropout=is_gpt)
     of_head = seen(machine, costs.stored, "auto")

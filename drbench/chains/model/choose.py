@@ -203,34 +203,34 @@ class Solution:
         """Model FLOPs utilisation: FLOPs of multiplications and of all scores of attention, none
         of them computed again, over what the peak of all ranks allows in this time (Chowdhery et
         al., PaLM, 2022, appendix B)."""
-        peak = self._peak_flops
-        whole, flops = self.costs.whole, self.chain.model_flops
+        return self._share_of_peak(self.chain.model_flops)
+
+    def _share_of_peak(self, flops: float) -> float:
+        """FLOPs of a layer, and of the rest of a whole model, over what all ranks could compute at
+        the clock rate of the data sheet."""
+        machine, whole = self.costs.machine, self.costs.whole
         if whole:
             passes = self.costs.training.micro_batches
             flops = passes * (whole.time_layers * flops + whole.head_flops(self.chain))
+        peak = self.mesh.ranks * machine.compute.peak_flops / machine.clock
         return flops / self.total_s / peak
-
-    @property
-    def _peak_flops(self) -> float:
-        """Of all ranks at the clock rate of the data sheet."""
-        machine = self.costs.machine
-        return self.mesh.ranks * machine.compute.peak_flops / machine.clock
 
     @property
     def hfu(self) -> float:
         """The same with all FLOPs that run: those computed again, and half of fused causal
         attention's scores."""
-        flops, costs = 0.0, self.costs
-        fused = costs.machine.prefill and not costs.training.unfused
+        flops, costs, machine = 0.0, self.costs, self.costs.machine
         for operation in self.chain.operations:
             share = 1 + costs.share_again(self.chain, operation)
             sizes = [self.chain.extents(operation)] if isinstance(operation, Matmul) else []
             if isinstance(operation, LocalMap):
                 of = operation.function
                 sizes = of.gemms(*self.chain.matrices[operation.c].shape)
-                share *= 0.5 if fused and not of.context and not of.window else 1.0
+                kernel = machine.latent_prefill if of.rotary else machine.prefill
+                is_causal = kernel and not (costs.training.unfused or of.context or of.window)
+                share *= 0.5 if is_causal else 1.0
             flops += share * sum(2 * m * n * k for m, n, k in sizes)
-        return flops / self.time_s / self._peak_flops
+        return self._share_of_peak(flops)
 
     @property
     def parts(self) -> dict[str, float]:

@@ -503,7 +503,8 @@ class LayoutCosts:
                     heads = 1 if of.rotary else local[1] // of.gives
                     seen = self.whole.count_seen(of) if self.whole else of.seen * layers
                     parts["cache"] += local[0] * seen * of.cached * heads * item
-                if unfused and of.name == "attention" and chain.has_backward:
+                is_forward = not chain.is_gradient(operation.c)
+                if unfused and of.heads and is_forward and chain.has_backward:
                     again = kind in ("attention", "full")
                     nbytes = _SCORE_BYTES * of.elements(*local)
                     parts["activations"] += nbytes * (1 if again else layers)
@@ -520,9 +521,8 @@ class LayoutCosts:
         if not (self.training.unfused and of.heads):
             return function_s(seen, of, local, self.item)
         moved = _SCORE_TRAFFIC[of.name.endswith("_grad")] * self.item * of.elements(*local)
-        return function_s(replace(seen, prefill=None), of, local, self.item) + (
-            seen.compute.memory_s(moved)
-        )
+        unfused = replace(seen, prefill=None, latent_prefill=None)
+        return function_s(unfused, of, local, self.item) + seen.compute.memory_s(moved)
 
     # -- ways to multiply
 
@@ -770,7 +770,7 @@ class LayoutCosts:
             if self.stored != self.dtype:  # small tiles of 8 bits may be faster
                 gemm_s = min(gemm_s, *(self._least.tiles_s(*sizes, side) for side in "mn"))
             gemm_s += moving(c) * slow / (1 + slow)
-            more_s, gemm = quantise_s(self.machine, *sizes, transpose), None
+            more_s, gemm = quantise_s(self.machine, *sizes, transpose, experts), None
             if experts:
                 gemm = LocalProgram(sizes, transpose, self.dtype, self.machine, experts)
                 gemm_s = gemm.times.seconds - more_s

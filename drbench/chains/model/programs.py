@@ -78,8 +78,8 @@ _OF_NCCL = {
 }
 #: The most chunks in which a rank reads another's part of a matrix to redistribute it.
 _CHUNKS = 8
-#: DeepEP's default: multiprocessors of its kernels for throughput, and the most tokens of a rank in
-#: those for low latency.
+#: As in the examples of DeepEP's README: multiprocessors of its kernels for throughput, and the
+#: most tokens of a rank in those for low latency.
 _EXCHANGE_UNITS, _LOW_LATENCY_TOKENS = 24, 128
 #: Sources whose transfers are counted in an exchange; others do the same.
 _SOURCES = 16
@@ -163,14 +163,14 @@ class LocalProgram(ChainProgram):
         else:
             seconds = compute.grouped_s(rows, n, k, item, machine.adds_on_core)
         seconds += compute.transposed_s(m, n, self._gemm[2], self._transpose)
-        seconds += quantise_s(machine, m, n, k, self._transpose)
+        seconds += quantise_s(machine, *self._gemm[:3], self._transpose, self._experts)
         return ProgramTimes(seconds, seconds)
 
 
-def quantise_s(machine: Machine, m: int, n: int, k: int, transpose: str) -> float:
+def quantise_s(machine: Machine, m: int, n: int, k: int, transpose: str, experts: int = 0) -> float:
     """Seconds in which operands of 8 bits, stored in 16, are converted: both of a product of the
     forward pass, and of the gradient of its input; for the gradient of its weight the input alone,
-    as by Float8Linear of torchao.
+    as by Float8Linear of torchao. Each of the experts has a weight.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def quantise_s(machine: Machine, m: int, n: int, k: int, transpose: str) -> floa
     >>> [quantise_s(machine, 2, 3, 4, transpose) for transpose in ("", "b", "a")]
     [2.0, 2.0, 1.0]
     """
-    converted = (m,) if "a" in transpose else (m, n)
+    converted = (m,) if "a" in transpose else (m, n * max(1, experts))
     return sum(machine.compute.quantise_a_s(rows, k) for rows in converted)
 
 

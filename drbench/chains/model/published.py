@@ -19,9 +19,9 @@ EP × DP               experts on their own ranks, copies of all other weights  
 .. [2] Korthikanti et al., Reducing Activation Recomputation, 2022
 .. [3] Zhao et al., PyTorch FSDP, 2023
 .. [4] Liang et al., TorchTitan, 2024, §2.1.2
+.. [5] Narayanan et al., Efficient Large-Scale Language Model Training, 2021
 .. [6] PyTorch's symmetric memory (Wang et al., 2023, has the ring), and Transformer Engine
 .. [7] Liu et al., DeepSeek-V3, 2024, §3.2; PyTorch's TorchTitan has it, too
-.. [5] Narayanan et al., Efficient Large-Scale Language Model Training, 2021
 """
 
 from collections.abc import Collection

@@ -80,6 +80,11 @@ class ModelSizes(NamedTuple):
     tied: bool
 
     @property
+    def words(self) -> int:
+        """Parameters of embedding and head."""
+        return self.vocab * self.width * (2 - self.tied)
+
+    @property
     def part(self) -> str:
         """The part that describes most layers."""
         return max(self.layers, key=lambda part: self.layers[part])

@@ -189,8 +189,6 @@ class Whole:
     Attributes
     ----------
     sizes : ModelSizes
-    part : str
-        The part that the chain is, as ``block``.
     layers : int
         All layers.
     layer_parameters : int
@@ -205,7 +203,6 @@ class Whole:
     """
 
     sizes: ModelSizes
-    part: str
     layers: int
     layer_parameters: int
     weight_layers: float
@@ -225,7 +222,7 @@ class Whole:
         Examples
         --------
         >>> whole = Whole.of("deepseek-v3", 4096)
-        >>> whole.part, whole.layers, round(whole.weight_layers, 2), whole.parameters // 10**9
+        >>> whole.sizes.part, whole.layers, round(whole.weight_layers, 2), whole.parameters // 10**9
         ('block', 61, 58.15, 670)
         """
         sizes = model_sizes(f"{model}:block")
@@ -250,18 +247,17 @@ class Whole:
         others = {name: sizes.layers[name] for name in sizes.layers if name not in alike}
         unlike = sum(count * flops[name] for name, count in others.items()) / flops[part]
         sums = every(parameters), every(flops)
-        return cls(sizes, part, layers, parameters[part], *sums, windows, unlike)
+        return cls(sizes, layers, parameters[part], *sums, windows, unlike)
 
     @property
     def parameters(self) -> int:
         """Of all layers, the embedding and the head."""
-        words = self.sizes.vocab * self.sizes.width * (2 - self.sizes.tied)
-        return round(self.weight_layers * self.layer_parameters) + words
+        return round(self.weight_layers * self.layer_parameters) + self.sizes.words
 
     def count_seen(self, of: Function) -> int:
         """The tokens of a cache that attention of a new token sees, of all layers together."""
-        counted = [(window, count) for window, count in self.windows]
-        counted.append((of.window, self.layers - sum(count for _, count in counted)))
+        others = self.layers - sum(count for _, count in self.windows)
+        counted = *self.windows, (of.window, others)
         return sum(count * replace(of, window=window).seen for window, count in counted)
 
     def layers_s(self, solution: Solution) -> float:
@@ -315,8 +311,7 @@ class Whole:
 
     def least_bytes(self, costs: LayoutCosts) -> int:
         """Bytes that a rank needs at least beside those of the layers."""
-        words = self.sizes.vocab * self.sizes.width * (2 - self.sizes.tied)
-        return words * costs.item // costs.mesh.ranks
+        return self.sizes.words * costs.item // costs.mesh.ranks
 
     def times(self, solution: Solution) -> dict[str, float]:
         """Seconds of a step, or of a pass without gradients, by part."""
