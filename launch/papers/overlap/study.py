@@ -21,8 +21,9 @@ split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 
 =================  ===============================================================================
 
 FLUX and TD tune their kernels on the machine; so each is the fastest of the variants of the papers,
-and of communication tiles from a rank's rows halved down to 128 (FLUX, 4.3). A study consists of
-grids of operations on machines, with the methods that are compared on each.
+of communication tiles from a rank's rows halved down to 128 (FLUX, 4.3), and of parts of the GEMM
+with the rows of a kernel's tiles (FLUX, 4.4; TD, 3.8). A study consists of grids of operations on
+machines, with the methods that are compared on each.
 """
 
 import itertools
@@ -60,6 +61,8 @@ FLUX_M, SMALL_M = (1024, 2048, 4096, 8192), (64, 512)
 FLUX_KERNELS = (("kernel_slowdown", 0.0),)
 #: Least rows of a communication tile: those of a GEMM tile.
 LEAST_TILE = 128
+#: Rows of a part of the GEMM: of the tiles of kernels.
+PARTS = 64, 128, 256
 #: GPUs of a node, of all machines.
 NODE = 8
 #: The fused programs on a node, and over nodes; and their variants: copies pulled or pushed (TD,
@@ -72,10 +75,12 @@ _PROGRAMS = {
 }
 _COPIES, _RESULTS = ("pull", "push"), ("write",)
 _VARIANTS = {"ag": _COPIES, "ag_moe": _COPIES, "rs": _RESULTS, "moe_rs": _RESULTS}
-#: FLUX's others: copies round a ring on PCIe (4.3); results pulled by the rank that adds them on
-#: Hopper (4.2; no atomics for bfloat16).
+#: FLUX's others: copies and results round a ring on PCIe (4.3; src/reduce_scatter of
+#: github.com/bytedance/flux); results pulled by the rank that adds them on Hopper (4.2; no atomics
+#: for bfloat16).
 _OTHERS = {
     ("flux", "a100pcie", "ag"): ("ring", "pull", "push"),
+    ("flux", "a100pcie", "rs"): ("write", "ring"),
     ("flux", "h800", "rs"): ("write", "pull"),
 }
 
@@ -114,8 +119,13 @@ def methods(
     if name == "chunks":
         return [of("te_chunks", dataflow=operation.upper())]
     one_node, several = _PROGRAMS[operation]
-    split = operation in FLUX_SHAPES
-    tuned = [{"tile": tile} for tile in tiles(shape[0], ranks)] if split else [{}]
+    tuned = [{}]
+    if operation in FLUX_SHAPES:  # experts are not divided
+        tuned = [
+            {"tile": tile, "part": part}
+            for tile in tiles(shape[0], ranks)
+            for part in sorted({max(tile, part) for part in PARTS})  # of whole tiles
+        ]
     if ranks > NODE:
         return [of(several, per_node=NODE, **tile) for tile in tuned]
     variants = _OTHERS.get((name, machine, operation), _VARIANTS[operation])

@@ -1,6 +1,7 @@
 """The studies of FLUX and Triton-distributed: the fastest of some methods, and the
 numbers of multiprocessors of their kernels."""
 
+import itertools
 from math import inf
 
 import pytest
@@ -15,6 +16,7 @@ from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.papers.blocks import block_of, block_s
 from drbench.launch.papers.overlap.study import (
     DTYPE,
+    FLUX_SHAPES,
     StudyContender,
     StudyGrid,
     TransformerBlock,
@@ -30,14 +32,30 @@ def seconds(shape, algorithm, machine=None, **options):
     return seconds_of(machine or find_machine("h800"), 8, case)
 
 
-def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
-    machine, shape = find_machine("h800"), (1024, 2048, 1024)
-    found = methods("td", "ag", shape, 8, "h800")
+@pytest.mark.parametrize(
+    "name, operation, algorithm, on, variants",
+    [
+        ("td", "ag", "ag_gemm", "h800", ["pull", "push"]),
+        ("flux", "rs", "gemm_rs", "a100nvlink", ["write"]),
+        ("flux", "rs", "gemm_rs", "a100pcie", ["write", "ring"]),
+    ],
+)
+def test_a_fused_method_is_as_fast_as_its_fastest_variant_and_part(
+    name, operation, algorithm, on, variants
+):
+    machine, shape = find_machine(on), (512, *FLUX_SHAPES[operation])
+    times = [
+        seconds(shape, algorithm, machine, variant=variant, tile=64, part=part)
+        for variant, part in itertools.product(variants, (64, 128, 256))
+    ]
+    found = methods(name, operation, shape, 8, on)
     best, _ = fastest(machine, 8, found)
-    times = [seconds(shape, "ag_gemm", variant=variant, tile=128) for variant in ("pull", "push")]
-    assert best == min(times) and len(found) == 2 and tiles(1024, 8) == [128]
-    (row,) = StudyGrid(["h800"], [("ag", shape)], [StudyContender("td")], constants=()).rows({})
-    assert row.seconds == best and row.gemm_s == machine.compute.gemm_s(1024, 256, 1024, 2)
+    assert best == min(times) and len(found) == len(times) and tiles(512, 8) == [64]
+    contenders = [StudyContender(name)]
+    (row,) = StudyGrid([on], [(operation, shape)], contenders, constants=()).rows({})
+    m, n, k = shape
+    local = (m, n // 8, k) if operation == "ag" else (m, n, k // 8)
+    assert row.seconds == best and row.gemm_s == machine.compute.gemm_s(*local, 2)
 
 
 def test_the_units_of_a_kernel_are_those_that_its_tiles_are_dealt_to():
