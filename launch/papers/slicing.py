@@ -3,6 +3,8 @@ once, in general terms.
 
 Shared terms, the same for every claim and machine:
 
+- "we consider only partitionings that do not entirely eliminate communication" (§5.2.1): a case
+  with A and B on all ranks is left out of figures and claims;
 - a *line* is what the figure draws: the best replication factor at each batch size, in the better
   of Stationary C and B;
 - the *height* of a line is its mean over the batch sizes; the *best two* lines are the two highest;
@@ -28,7 +30,7 @@ from drbench.launch.models.simulate_sweeps import legend_cases, predict_on
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.plots.select.records import frame, read_published, read_records, rows
-from drbench.plots.select.selection import select
+from drbench.plots.select.selection import communicates, select
 from drbench.program.problem import Problem
 
 from .claims import Changed, Paper, ResultRows, name_values, read_claims
@@ -69,7 +71,7 @@ class LayerFigure:
         }
         self.values = self._of_points("value")
         # of a hundred columns these: whatever selects rows copies each of them
-        ours = cases.loc[cases.moved_bytes > 0, _OF_A_CASE]
+        ours = cases.loc[communicates(cases), _OF_A_CASE]
         self.cases = ours.assign(mixed=[a != c if a == b else None for a, b, c in ours.factors])
 
     def _of_points(self, field: str):
@@ -433,25 +435,25 @@ CLAIMS = read_claims(
 #: Batch sizes that are simulated on other machines by layer: MLP-2 has six
 #: times as many cases, so of it the smallest and the largest.
 BATCHES = {"mlp1": (1024, 2048, 4096, 8192), "mlp2": (1024, 8192)}
-#: C is in at most so many replicas, or in as many as A and B: no line is drawn with more as long as
-#: A and B may be on all ranks, and the simulations take three quarters of the time.
+#: C is in at most so many replicas, or in as many as A and B: no line is drawn with more, and the
+#: simulations take less time.
 MOST_OF_C = 4
 
 
 def cases_for_claims(layer: str, ranks: int, **how) -> list[Case]:
-    """The cases of a figure without those with C in more replicas (:data:`MOST_OF_C`); ``how`` as
-    in :func:`~drbench.launch.models.simulate_sweeps.legend_cases`.
+    """The cases of a figure without those with A and B on all ranks, and with C in more replicas
+    (:data:`MOST_OF_C`); ``how`` as in :func:`~drbench.launch.models.simulate_sweeps.legend_cases`.
 
     Examples
     --------
     >>> len(cases_for_claims("mlp2", 12)), len(cases_for_claims("mlp1", 8))
-    (1256, 200)
+    (1016, 152)
     """
     factor = lambda text: int(text.partition("/c")[2] or 1)
     return [
         case
         for case in legend_cases(layer, ranks, **how)
-        if factor(case.c) <= MOST_OF_C or factor(case.c) == factor(case.a)
+        if ranks > factor(case.a) and factor(case.c) in (*range(MOST_OF_C + 1), factor(case.a))
     ]
 
 

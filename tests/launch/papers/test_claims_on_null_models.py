@@ -37,6 +37,7 @@ HOLDS_ALL_THE_SAME = {
     "GEMMs is calibrated on the best of them, their shapes hardly count",
     ("shuffled", "P4"): "the fastest of several replication factors is one above 1 by chance",
     ("shuffled", "P5"): "it is about the spread of times, which a shuffle leaves",
+    ("shuffled", "P12"): "the best of many times and DTensor's are near each other by chance",
     ("FLOPs alone", "P10"): "lines that are level on both machines differ by rounding alone",
     ("shuffled", "P10"): "likewise, and the best of many is as often Stationary C as B",
     ("shuffled", "M11"): "it is about a level that most algorithms have",
