@@ -113,7 +113,7 @@ def efficiencies_follow(table, before):
 #: seconds that the FLOPs of rows take, and what follows from the times.
 GROUPS = {
     "slicing": (
-        ["machine", "layer", "m", "lowered"],
+        ["label", "layer", "m", "lowered"],
         ["best_s", "phase_gemm_s"],
         slicing_flops_s,
         shares_follow,
