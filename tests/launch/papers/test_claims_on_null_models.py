@@ -30,14 +30,13 @@ _COMMUNICATION = "it is about what moves, and over which links; local GEMMs of a
 _TWO = "one of two methods is ahead at two or three points: shuffles have that in one of six"
 HOLDS_ALL_THE_SAME = {
     **dict.fromkeys(
-        [("local GEMMs by FLOPs", name) for name in ("P1", "P2", "P6", "P8", "P10", "P12a")],
+        [("local GEMMs by FLOPs", name) for name in ("P1", "P2", "P6", "P10", "P12a")],
         _COMMUNICATION,
     ),
     ("local GEMMs by FLOPs", "P12b"): "DTensor's strategy decides its lines; the level of local "
     "GEMMs is calibrated on the best of them, their shapes hardly count",
     ("shuffled", "P4"): "the fastest of several replication factors is one above 1 by chance",
     ("shuffled", "P5"): "it is about the spread of times, which a shuffle leaves",
-    ("shuffled", "P12"): "the best of many times and DTensor's are near each other by chance",
     ("FLOPs alone", "P10"): "lines that are level on both machines differ by rounding alone",
     ("shuffled", "P10"): "likewise, and the best of many is as often Stationary C as B",
     ("shuffled", "M11"): "it is about a level that most algorithms have",
