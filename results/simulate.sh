@@ -9,10 +9,11 @@ runs=$(mktemp -d)
 trap 'rm -rf "$runs"' EXIT
 
 # The figures of the slicing paper, its schedules, and what each of its optimisations gains
-for machine in pvc12 h100x8; do
-    for sweep in mlp1 mlp1-dtensor mlp2 mlp2-dtensor lowering; do
-        drbench sweep $sweep --simulate --machine $machine --out "$runs/$sweep-$machine"
-        cp "$runs/$sweep-$machine/records.csv" $to/$sweep-$machine.csv
+for machine in pvc12 h100x8 "pvc12,links.xe.bandwidth_bytes_per_s=26.5e9 --label pvc12-table2"; do
+    name=${machine% --*}
+    for sweep in mlp1 mlp1-dtensor mlp2 mlp2-dtensor $(test "$name" = "$machine" && echo lowering); do
+        drbench sweep $sweep --simulate --machine $machine --out "$runs/$sweep-$name"
+        cp "$runs/$sweep-$name/records.csv" $to/$sweep-$name.csv
     done
 done
 for machine in pvc12 h100x8 "dgxh100 -p 64"; do

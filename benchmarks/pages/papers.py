@@ -103,7 +103,7 @@ def highest_lines() -> str:
         rows("simulated/readings/lines.csv"), machine="pvc12", layer="mlp2", drawn=True
     )
     verdicts = where(rows("simulated/readings/verdicts.csv"), machine="pvc12", claim="P7")
-    most, lines = (12, 6, 4, 1), []
+    most, lines = (6, 4, 1), []
     for (program, reading), words in _READINGS.items():
         drawn = where(lines_of, program=program, reading=reading)
         judged = where(verdicts, program=program, reading=reading).set_index("most_replicas").holds

@@ -128,14 +128,24 @@ def check_claims(
         if not wanted(claim.name):
             continue
         try:
-            result = claim.check(rows, *claim.query)
-            verdicts, texts = zip(*[result] if isinstance(result, tuple) else result)
-            holds, ours = (None if None in verdicts else all(verdicts)), "; ".join(texts)
+            holds, ours = join_verdicts(claim.check(rows, *claim.query))
         except (KeyError, StopIteration, ValueError) as error:
             what = error if isinstance(error, KeyError) else "a case of the figure"
             holds, ours = None, f"records missing: {what}"
         out.append(ClaimVerdict(claim, holds, ours))
     return out
+
+
+def join_verdicts(result) -> tuple[bool | None, str]:
+    """What a check returns for one case, of what it returns or yields: all must hold.
+
+    Examples
+    --------
+    >>> join_verdicts([(True, "a"), (False, "b")]), join_verdicts((None, "c"))
+    ((False, 'a; b'), (None, 'c'))
+    """
+    verdicts, texts = zip(*[result] if isinstance(result, tuple) else result)
+    return (None if None in verdicts else all(verdicts)), "; ".join(texts)
 
 
 class ResultRows:

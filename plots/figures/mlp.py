@@ -267,7 +267,7 @@ def _notes(chosen: Panels, drawn: Panels) -> list[str]:
         mixed = any("-" in factor for factor in factors)
         texts.append(
             "numbers at points: replication factors other than 1"
-            + "; 12-3: of A and B 12, of C 3" * mixed
+            + "; 4-1: of A and B 4, of C 1" * mixed
         )
     elif factors:
         texts.append("no replication: all factors are 1")

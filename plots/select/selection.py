@@ -3,11 +3,11 @@
 No case is chosen by its share of GEMM-only speed: of several cases the one with the smallest time
 is the best; a noisy one is drawn, hollow, only without another.
 
-The rules of the MLP lines are those of Figures 2 and 3 of the paper, in this order: a case that
-moves no bytes at all is left out; only Stationary C and Stationary B compete; for each partitioning
-and data movement the best replication factor at each batch size; then the data movement whose best
-is faster at the largest batch size, named (S-C) or (S-B). A line without a case is returned empty,
-with its reason.
+The rules of the MLP lines are those of Figures 2 and 3 of the paper, in this order: a partitioning
+that eliminates communication (:func:`communicates`) is left out; only Stationary C and Stationary B
+compete; for each partitioning and data movement the best replication factor at each batch size;
+then the data movement whose best is faster at the largest batch size, named (S-C) or (S-B). A line
+without a case is returned empty, with its reason.
 
 Omitted cases are returned as texts, for the figure's small print and for standard error.
 """
@@ -346,17 +346,32 @@ def _direct(table: DataFrame, layer: str) -> list[tuple[str, Series]]:
             table.schedule.isna() | (table.schedule == "direct"),
         ),
         ("bytes not recorded", table.moved_bytes.notna()),
-        # collectives are no part of direct execution
-        (
-            "moves no bytes",
-            (table.moved_bytes > table.collective_bytes.fillna(0)).fillna(False),
-        ),
+        ("eliminates communication", communicates(table)),
         ("no Stationary B or C case", table.stationary.str.upper().isin(["B", "C"])),
         (
             "no case with an admitted replication factor",
             table.factors.map(partial(_admitted, layer)).astype(bool),
         ),
     ]
+
+
+def communicates(table: DataFrame) -> Series:
+    """Which partitionings "do not entirely eliminate communication" (§5.2.1): bytes are moved,
+    other than by collectives, which are no part of direct execution; and A and B are not on all
+    ranks, where only sums of C would move.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> known = {"mode": "simulated", "status": "ok", "best_s": 1.0, "ranks": 4}
+    >>> texts = ["row"] * 3, ["row/c4", "row/c4", "row"], ["row/c4", "row/c2", "row"]
+    >>> rows = [Record(**known, **dict(zip("abc", abc)), replica_bytes=8) for abc in texts]
+    >>> communicates(frame([*rows, Record(**known, replica_bytes=0)])).tolist()
+    [True, False, True, False]
+    """
+    moved = table.moved_bytes > table.collective_bytes.fillna(0)
+    fewest = table.factors.map(lambda factors: min(factors[:2]))
+    return moved.fillna(False) & ~(fewest == table.ranks).fillna(False)
 
 
 def _admitted(layer: str, factors: tuple[int, int, int]) -> bool:

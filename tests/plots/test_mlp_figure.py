@@ -43,11 +43,11 @@ def test_lines_that_cannot_be_told_apart_are_one_with_all_names_and_factors():
 
 
 def test_factors_other_than_1_are_at_their_points():
-    layouts = {1024: ("row", "row", "row"), 2048: ("row/c12", "row/c12", "row/c3")}
+    layouts = {1024: ("row", "row", "row"), 2048: ("row/c4", "row/c4", "row")}
     records = [case(**dict(zip("abc", forms)), m=m, n=64, k=256) for m, forms in layouts.items()]
     described = describe_picture(figure({"mlp2": select(records, "mlp2")}))
-    assert re.findall(r"text at \((.*), 50\): (.*)", described) == [("2048", "12-3")]
-    assert "replication factors other than 1; 12-3: of A and B 12, of C 3" in described
+    assert re.findall(r"text at \((.*), 50\): (.*)", described) == [("2048", "4-1")]
+    assert "replication factors other than 1; 4-1: of A and B 4, of C 1" in described
 
 
 @given(st.lists(st.floats(1, 300), min_size=1, max_size=9))

@@ -90,6 +90,28 @@ def test_aligned_tiles_nest(ranks, texts, nest):
     assert aligned(made_up(m=1000, n=1003, k=998, ranks=ranks, **dict(zip("abc", texts)))) is nest
 
 
+@pytest.mark.parametrize("column_s, holds", [(1.0, True), (3.0, False)])
+def test_a_claim_about_pvc_holds_only_with_both_rates_of_the_paper(column_s, holds):
+    """P3: Block rises, and stays below Column."""
+
+    def records(label, column_s):
+        seconds = {"block": [2.0, 1.9], "column": [column_s] * 2}
+        return [
+            case("direct", s, m=m, texts=[text] * 3, label=label)
+            for text, times in seconds.items()
+            for m, s in zip((1024, 2048), times)
+        ]
+
+    first, second = records("pvc12", 1.0), records("pvc12-table2", column_s)
+    one, both = (
+        next(verdict for verdict in check_claims(rows) if verdict.claim.name == "P3")
+        for rows in (first, first + second)
+    )
+    assert (one.holds, both.holds) == (True, holds)
+    column = "50.0 50.0" if holds else "16.7 16.7"
+    assert both.ours == f"{one.ours}; Table 2: Block 25.0 26.3 %, Column {column} %"
+
+
 def test_a_figure_without_a_partitioning_leaves_its_claims_undecided():
     """P9 compares cases of Outer, which are missing."""
     found = check_claims([case("direct", 1.0, n=64, k=256, texts=("row",) * 3, preset="row")])

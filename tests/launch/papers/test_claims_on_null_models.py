@@ -30,7 +30,7 @@ _COMMUNICATION = "it is about what moves, and over which links; local GEMMs of a
 _TWO = "one of two methods is ahead at two or three points: shuffles have that in one of six"
 HOLDS_ALL_THE_SAME = {
     **dict.fromkeys(
-        [("local GEMMs by FLOPs", name) for name in ("P1", "P2", "P6", "P8", "P10", "P12a")],
+        [("local GEMMs by FLOPs", name) for name in ("P1", "P2", "P6", "P10", "P12a")],
         _COMMUNICATION,
     ),
     ("local GEMMs by FLOPs", "P12b"): "DTensor's strategy decides its lines; the level of local "
@@ -112,7 +112,7 @@ def efficiencies_follow(table, before):
 #: seconds that the FLOPs of rows take, and what follows from the times.
 GROUPS = {
     "slicing": (
-        ["machine", "layer", "m", "lowered"],
+        ["label", "layer", "m", "lowered"],
         ["best_s", "phase_gemm_s"],
         slicing_flops_s,
         shares_follow,
