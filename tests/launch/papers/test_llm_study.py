@@ -91,6 +91,22 @@ def test_prologue_and_epilogue_are_one_part_and_the_steady_state_another(name, s
         assert seconds == pytest.approx(wanted)
 
 
+def test_without_look_ahead_meshslice_is_as_many_multiplications_as_slices():
+    """Each is Collective's on a slice of the axis that the dataflow cuts."""
+    machine = find_machine("tpuv4slice-2x4")
+    study = Study("any", None, machine, 8, two_parts=False)
+    study.layers = LAYERS[:1]
+    timed = study.on("meshslice", (2, 4), (4,), prefetch=0)
+    for case, seconds in zip(timed.cases, timed.multiplications):
+        sliced = {"OS": "k", "LS": "n", "RS": "m"}[case.options["dataflow"]]
+        extents = {name: getattr(case, name) for name in "mnk"}
+        extents[sliced] //= 4
+        options = {name: case.options[name] for name in ("dataflow", "mesh")}
+        one = replace(case, algorithm="collective", options=options, **extents)
+        assert seconds == pytest.approx(4 * predict(one, machine).best_s)
+        assert case.options["slices"] == 4
+
+
 @pytest.mark.parametrize("both_directions", [False, True])
 def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_directions):
     """2 × 4 chips, 16 × 32 = 16 × 8 · 8 × 32: A's shards (16 elements) pass along rows, B's (32)
