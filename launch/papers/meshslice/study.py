@@ -25,10 +25,10 @@ busiest link. The 1-D algorithms overlap as Wang's (§4.3), and are timed as it 
 
 The algorithms run on the FC layers of a transformer, each at its own best mesh (MeshSlice, §4.2,
 §4.3 and §5.1). A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the
-chips. The loops of ``wang`` have as many iterations as MeshSlice has slices by the autotuner
-(§4.2); ``wang-free`` is the same algorithm with the fastest number for each multiplication. The 1-D
-ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are overlapped
-in the same way, with the fastest number of iterations. Their multiplications, by layer:
+chips. The loops of ``wang`` and ``summa`` have as many iterations as MeshSlice has slices by
+the autotuner (§4.2); ``wang-free`` is Wang's with the fastest number for each multiplication. The
+1-D ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are
+overlapped in the same way, with the fastest number of iterations. Their multiplications, by layer:
 
 ==================  =========================  =========================  ==========================
                     Y = X·W                    X' = Y'·Wᵀ                 W' = Xᵀ·Y'
@@ -45,6 +45,7 @@ them by rows (*narrow*).
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from math import lcm
 from typing import NamedTuple
 
 from drbench.algorithms import get_algorithm
@@ -93,6 +94,8 @@ _PARTS = ("compute_s", "launch_s", "sync_s", "transfer_s")
 
 ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
 ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
+#: Algorithms whose loops are unrolled to as many iterations as MeshSlice has slices (§4.2).
+UNROLLED = ("wang", "summa")
 #: Algorithms with the fastest number of shifts per multiplication.
 FREE = ("wang-free", *ONE_DIMENSIONAL)
 #: A case of these studies. The look-ahead is two GEMMs: a ring's shifts use both directions, and a
@@ -106,7 +109,7 @@ class MeshChoice(NamedTuple):
     Attributes
     ----------
     slices : tuple of int
-        By layer: MeshSlice's slices, or the iterations of Wang's loops; empty for others.
+        By layer: MeshSlice's slices, or the iterations of unrolled loops; empty for others.
     multiplications : sequence of float
         Simulated seconds by layer and multiplication, in order.
     cases : sequence of Case
@@ -257,7 +260,7 @@ class Study:
         if name in ONE_DIMENSIONAL:
             return [((1, self.chips), ())]
         best = self.plans[0].slices
-        meshes = [(mesh, best if name == "wang" else slices) for mesh, slices, _ in self.plans]
+        meshes = [(mesh, best if name in UNROLLED else slices) for mesh, slices, _ in self.plans]
         return [mesh for mesh in meshes if name != "cannon" or len({*mesh[0]}) == 1]
 
     def cases_on(self, name: str, mesh: tuple, slices: tuple) -> list[tuple[Case, tuple]]:
@@ -307,7 +310,8 @@ class Study:
         """An algorithm on a mesh."""
         cases = self.cases_on(name, mesh, slices)
         timed = (self._fastest(name, replace(case, **options), torus) for case, torus in cases)
-        return MeshChoice(name, mesh, slices if name in ("meshslice", "wang") else (), *zip(*timed))
+        counts = slices if name in ("meshslice", *UNROLLED) else ()
+        return MeshChoice(name, mesh, counts, *zip(*timed))
 
 
 def _case(algorithm: str, multiplication: LayerMultiplication, mesh: tuple, slices: int) -> Case:
@@ -317,6 +321,8 @@ def _case(algorithm: str, multiplication: LayerMultiplication, mesh: tuple, slic
     options = {"dataflow": multiplication.dataflow, "mesh": f"{rows}x{cols}"}
     if algorithm == "meshslice":
         options["slices"] = slices
+    elif algorithm == "summa":
+        options["unroll"] = -(-lcm(rows, cols) // slices)
     elif algorithm in ("wang", "wang-free"):
         problem = get_algorithm("wang").problem(*shape, rows * cols, **options)
         ring = cols if costlier_direction(problem, **options) == "row" else rows

@@ -41,7 +41,6 @@ HOLDS_ALL_THE_SAME = {
     ("shuffled", "P10"): "likewise, and the best of many is as often Stationary C as B",
     ("shuffled", "M11"): "it is about a level that most algorithms have",
     ("FLOPs alone", "M11"): "the paper's case is bound by compute",
-    ("FLOPs alone", "M12"): "algorithms that are level differ by rounding alone",
     ("one time", "M11"): "the mean of the algorithms has that level",
     ("shuffled", "F3"): "it is about the signs at the ends: a shuffle has them in one of four",
     ("shuffled", "F4"): "the best of 48 times is 96 % hidden by chance",
