@@ -32,7 +32,7 @@ from drbench.partitions import (
 from drbench.partitions.intervals import Range
 from drbench.program.group_steps import Fragment, Reduce, ReduceScatter
 from drbench.program.problem import Operand, Problem
-from drbench.program.steps import Block, Gemm, Group, Join, Step, Steps
+from drbench.program.steps import Block, Gemm, Group, Join, Part, Scratch, Step, Steps
 
 from .registry import Texts, check_layout
 
@@ -53,12 +53,12 @@ MESH = Option(
     group="Algorithm",
     tried=lambda nprocs: [f"{rows}x{nprocs // rows}" for rows in divisors(nprocs)],
 )
-#: Of the rings.
+#: Of the algorithms whose loops have as many iterations as the mesh has rows or columns.
 UNROLL = Option(
     "unroll",
     int,
     least=1,
-    help="ring steps merged into one GEMM.",
+    help="ring steps, or panels, merged into one GEMM.",
     default_text="1",
     tried=(1, 2, 4),
 )
@@ -315,11 +315,35 @@ def gemm_reduce_scattered(a: Step, b: Step, fragments: list, group: Group, axis:
         yield ReduceScatter(partial, fragments, group, axis)
 
 
-def gemm_reduced(a: Step, b: Step, target: Block, group: Group) -> Steps:
-    """C' = a·b, reduced to its owner; a chip alone in the group multiplies directly into its
-    tile."""
-    if len(group) == 1:
-        yield Gemm(a, b, into=target)
+def gemm_reduced(a: Step, b: Step, targets: list[Block], group: Group, axis: int) -> Steps:
+    """C' = a·b, whose parts along an axis are each reduced to their owners; a chip alone in the
+    group multiplies directly into its tile."""
+    if len(group) == len(targets) == 1:
+        yield Gemm(a, b, into=targets[0])
+        return
+    if len(targets) == 1:
+        sums = [(yield Gemm(a, b))]
     else:
-        partial = yield Gemm(a, b)
+        sums = yield from gemm_apart(
+            [target.shape for target in targets], axis, lambda into: _multiplied(a, b, into)
+        )
+    for partial, target in zip(sums, targets):
         yield Reduce(partial, target, group)
+
+
+def gemm_apart(shapes: list[tuple[int, int]], axis: int, multiply: Callable) -> Steps:
+    """The parts of one GEMM's result along an axis, each without gaps; ``multiply(into)`` is a
+    generator that yields the GEMM and returns it."""
+    scratches, sums, start = [], [], 0
+    for shape in shapes:
+        scratches.append((yield Scratch(shape)))
+    product = yield from multiply((yield Join(scratches, axis)))
+    for shape in shapes:
+        stop = start + shape[axis]
+        sums.append((yield Part(product, axis, start, stop)))
+        start = stop
+    return sums
+
+
+def _multiplied(a: Step, b: Step, into: Step) -> Steps:
+    return (yield Gemm(a, b, into=into))

@@ -16,7 +16,7 @@ from .mesh import DATAFLOW, MESH, Mesh, gemm_reduce_scattered, mesh_layout, pars
 from .registry import algorithm
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
-_SLICED = {"OS": "k", "LS": "n", "RS": "m"}
+SLICED = {"OS": "k", "LS": "n", "RS": "m"}
 #: Default slices. OS cuts k, which hardly slows GEMMs; LS cuts n and RS m, which does.
 _DEFAULT_SLICES = {"OS": 8, "LS": 2, "RS": 2}
 
@@ -33,7 +33,7 @@ def resolve(
     """Decide dataflow, mesh, slice count and block; refuse another layout, or more slices than
     blocks."""
     resolved = resolve_mesh(problem, "meshslice", dataflow, mesh)
-    axis = _SLICED[resolved["dataflow"]]
+    axis = SLICED[resolved["dataflow"]]
     extent, shards = problem.extent(axis), lcm(*parse_mesh(resolved["mesh"], problem.nprocs))
     if slices is None:
         slices = max(1, min(_DEFAULT_SLICES[resolved["dataflow"]], extent // (block or 1)))
@@ -72,7 +72,7 @@ def congruent(
     """All chips do the same if S·B divides every shard: then slices have equal parts of each."""
     return (
         ("row", "column")
-        if problem.extent(_SLICED[dataflow])
+        if problem.extent(SLICED[dataflow])
         % (lcm(*parse_mesh(mesh, problem.nprocs)) * slices * block)
         == 0
         else ()
@@ -131,7 +131,7 @@ def program(
     i, j, row, column, *_ = chip.place
     across, down = _moving(chip, dataflow)  # sliced tiles, the same in all slices
     for s in range(slices):
-        teeth = comb(problem.extent(_SLICED[dataflow]), slices, s, block)
+        teeth = comb(problem.extent(SLICED[dataflow]), slices, s, block)
         if dataflow == "OS":
             # A' = AG_col(A_s)
             a = yield AllGather([slice_col(tile, teeth) for tile in across], row, axis=1)

@@ -4,10 +4,13 @@ direction of the ring.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 
 from drbench.program.group_steps import Shift
-from drbench.program.steps import Add, Block, Group, Join, Part, Scratch, Step, Steps
+from drbench.program.steps import Add, Block, Group, Step, Steps
+
+from .mesh import gemm_apart
 
 
 def gather_order(size: int, position: int) -> list[tuple[int, int]]:
@@ -66,7 +69,7 @@ def gather_ring(
     """
     held = {-1: own, 1: own}
     last = yield from multiply([group.position], [own])
-    for batch in _batches(gather_order(len(group), group.position), unroll):
+    for batch in batches(gather_order(len(group), group.position), unroll):
         tokens = []
         for source, by in batch:
             held[by] = yield Shift(held[by], group, by, receives=tile_of(source))
@@ -92,22 +95,15 @@ def reduce_ring(
     order = reduce_order(len(group), group.position)
     # the short batch is first: after the single farthest sum, pairs use both directions at once
     first = order[: len(order) % unroll]
-    for batch in [first] * bool(first) + list(_batches(order[len(first) :], unroll)):
+    for batch in [first] * bool(first) + list(batches(order[len(first) :], unroll)):
         if len(batch) == 1:
             ((target, by),) = batch
             parts = [(yield from multiply([target], waiting[by]))]  # added to the received sum
             waiting[by] = None
         else:
-            scratches = []
-            for target, _ in batch:
-                scratches.append((yield Scratch(tile_of(target).shape)))
-            gemm = yield from multiply(
-                [target for target, _ in batch], (yield Join(scratches, axis))
-            )
-            parts, at = [], 0
-            for space in scratches:
-                parts.append((yield Part(gemm, axis, at, at + space.shape[axis])))
-                at += space.shape[axis]
+            targets = [target for target, _ in batch]
+            shapes = [tile_of(target).shape for target in targets]
+            parts = yield from gemm_apart(shapes, axis, partial(multiply, targets))
         size = len(group)
         for (target, by), part in zip(batch, parts):
             if waiting[by] is not None:
@@ -120,7 +116,8 @@ def reduce_ring(
             yield Add(token, own)
 
 
-def _batches(entries: list, count: int) -> Iterator[list]:
+def batches(entries: list, count: int) -> Iterator[list]:
+    """The entries, as many at a time."""
     entries = iter(entries)
     while batch := list(islice(entries, count)):
         yield batch

@@ -6,8 +6,19 @@ from drbench.program.group_steps import Broadcast
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Steps
 
-from .mesh import DATAFLOW, MESH, Mesh, gemm_reduced, mesh_layout, on_mesh, panels
+from .mesh import (
+    DATAFLOW,
+    MESH,
+    UNROLL,
+    Mesh,
+    gemm_reduced,
+    joined,
+    mesh_layout,
+    on_mesh,
+    panels,
+)
 from .registry import algorithm
+from .rings import batches
 
 
 def congruent(problem: Problem, *, dataflow: str, **resolved) -> tuple[str, ...]:
@@ -28,47 +39,62 @@ PANEL = Option(
 
 @algorithm(
     "summa",
-    options=(DATAFLOW, MESH, PANEL),
-    resolve=on_mesh("summa", panel=None),
+    options=(DATAFLOW, MESH, PANEL, UNROLL),
+    resolve=on_mesh("summa", panel=None, unroll=1),
     layout=mesh_layout,
     congruent=congruent,
 )
 def program(
-    problem: Problem, rank: int, *, dataflow: str, mesh: str, panel: int | None = None
+    problem: Problem,
+    rank: int,
+    *,
+    dataflow: str,
+    mesh: str,
+    panel: int | None = None,
+    unroll: int = 1,
 ) -> Steps:
     """Panels broadcast along process rows and columns, or reduced where C moves (van de Geijn &
     Watts)."""
-    yield from summa(Mesh(problem, rank, mesh), dataflow, panel)
+    yield from summa(Mesh(problem, rank, mesh), dataflow, panel, unroll)
 
 
-def summa(chip: Mesh, dataflow: str, panel: int | None) -> Steps:
+def summa(chip: Mesh, dataflow: str, panel: int | None, unroll: int = 1) -> Steps:
     """The program of one chip."""
     a, b, c = chip.a, chip.b, chip.c
     i, j, row, column, in_row, in_column = chip.place
     if dataflow == "OS":
-        for k0, k1, x, y in panels(
-            [a.cols(l) for l in in_row], [b.rows(l) for l in in_column], panel
+        for batch in batches(
+            panels([a.cols(l) for l in in_row], [b.rows(l) for l in in_column], panel), unroll
         ):
-            # A[i, kp] along process row i
-            left = yield Broadcast(a.block(i, x, a.rows(i), (k0, k1)), row)
-            # B[kp, j] along process column j
-            right = yield Broadcast(b.block(y, j, (k0, k1), b.cols(j)), column)
-            yield Gemm(left, right, into=c.tile(i, j))  # C[i, j] += A[i, kp] · B[kp, j]
+            left, right = [], []
+            for k0, k1, x, y in batch:
+                # A[i, kp] along process row i
+                left.append((yield Broadcast(a.block(i, x, a.rows(i), (k0, k1)), row)))
+                # B[kp, j] along process column j
+                right.append((yield Broadcast(b.block(y, j, (k0, k1), b.cols(j)), column)))
+            # C[i, j] += A[i, kp] · B[kp, j]
+            yield Gemm((yield from joined(left, 1)), (yield from joined(right)), into=c.tile(i, j))
     elif dataflow == "LS":
-        left = yield Get(a.tile(i, j))
-        for n0, n1, x, y in panels(
-            [b.cols(l) for l in in_column], [c.cols(l) for l in in_row], panel
+        own = yield Get(a.tile(i, j))
+        for batch in batches(
+            panels([b.cols(l) for l in in_column], [c.cols(l) for l in in_row], panel), unroll
         ):
-            # B[j, np] along process column j
-            right = yield Broadcast(b.block(j, x, b.rows(j), (n0, n1)), column)
+            right, targets = [], []
+            for n0, n1, x, y in batch:
+                # B[j, np] along process column j
+                right.append((yield Broadcast(b.block(j, x, b.rows(j), (n0, n1)), column)))
+                targets.append(c.block(i, y, c.rows(i), (n0, n1)))
             # C[i, np] = Σ A[i, j] · B[j, np]
-            yield from gemm_reduced(left, right, c.block(i, y, c.rows(i), (n0, n1)), row)
+            yield from gemm_reduced(own, (yield from joined(right, 1)), targets, row, axis=1)
     else:
-        right = yield Get(b.tile(i, j))
-        for m0, m1, x, y in panels(
-            [a.rows(l) for l in in_row], [c.rows(l) for l in in_column], panel
+        own = yield Get(b.tile(i, j))
+        for batch in batches(
+            panels([a.rows(l) for l in in_row], [c.rows(l) for l in in_column], panel), unroll
         ):
-            # A[mp, i] along process row i
-            left = yield Broadcast(a.block(x, i, (m0, m1), a.cols(i)), row)
+            left, targets = [], []
+            for m0, m1, x, y in batch:
+                # A[mp, i] along process row i
+                left.append((yield Broadcast(a.block(x, i, (m0, m1), a.cols(i)), row)))
+                targets.append(c.block(y, j, (m0, m1), c.cols(j)))
             # C[mp, j] = Σ A[mp, i] · B[i, j]
-            yield from gemm_reduced(left, right, c.block(y, j, (m0, m1), c.cols(j)), column)
+            yield from gemm_reduced((yield from joined(left)), own, targets, column, axis=0)

@@ -87,7 +87,7 @@ class Record:
         "block of meshslice's slicing, or of a block-cyclic library", "elements"
     )
     panel: Integer = _column("width of SUMMA's panels", "elements")
-    unroll: Integer = _column("ring steps merged into one GEMM")
+    unroll: Integer = _column("ring steps, or panels, merged into one GEMM")
     chunk: Integer = _column("longest range of an axis that one GEMM covers", "elements")
     schedule: Text = _column("direct, greedy, cost or exhaustive, and :COMPUTExCOMM")
     ir_max_compute: Integer = _column("most GEMMs in one operation of a lowered program")

@@ -86,6 +86,7 @@ def moved_by_cannon(dataflow, m, n, k, q, i, j):
     [
         ("summa", {}),
         ("summa", {"panel": 5}),
+        ("summa", {"unroll": 3}),
         ("collective", {}),
         ("meshslice", {"slices": 4}),
         ("meshslice", {"slices": 3, "block": 2}),

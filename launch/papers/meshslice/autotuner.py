@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from typing import NamedTuple
 
+from drbench.algorithms.meshslice import SLICED
 from drbench.errors import UsageError
 from drbench.model.costs import group_parts
 from drbench.model.machine import Machine
@@ -155,7 +156,7 @@ def slice_counts(multiplications: list[LayerMultiplication], mesh: tuple[int, in
     >>> slice_counts([LayerMultiplication("forward", 64, 64, 256, "OS")], (2, 4))
     [1, 2, 4, 8]
     """
-    sliced = gcd(*({"OS": p.k, "LS": p.n, "RS": p.m}[p.dataflow] for p in multiplications))
+    sliced = gcd(*(getattr(p, SLICED[p.dataflow]) for p in multiplications))
     block = lcm(*mesh) * BLOCK
     return [1, *(s for s in range(2, _MOST_SLICES + 1) if sliced % (s * block) == 0)]
 

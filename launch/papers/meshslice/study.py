@@ -15,12 +15,20 @@ slice4x4     Collective, Wang, MeshSlice on a 4x4 slice with links of one       
              direction
 ===========  =================================================================  ====================
 
+All studies but Table 3 time programs as the authors do (§4.2): they "are executed in two parts: (i)
+prologue plus epilogue, which execute the operations that are not overlapped, and (ii) a single
+iteration of the steady state, where communications are overlapped with computations". So part (i)
+is all that a program moves before its first GEMM and after its last, at once on different links
+(the gather and the scatter of Collective, or of MeshSlice's first and last slice; Cannon's skews;
+Wang's one collective), and the last GEMM; part (ii) is the rest, as long as the GEMMs or the
+busiest link. The 1-D algorithms overlap as Wang's (§4.3), and are timed as it is.
+
 The algorithms run on the FC layers of a transformer, each at its own best mesh (MeshSlice, §4.2,
 §4.3 and §5.1). A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the
-chips. The loops of ``wang`` have as many iterations as MeshSlice has slices by the autotuner
-(§4.2); ``wang-free`` is the same algorithm with the fastest number for each multiplication. The 1-D
-ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are overlapped
-in the same way, with the fastest number of iterations. Their multiplications, by layer:
+chips. The loops of ``wang`` and ``summa`` have as many iterations as MeshSlice has slices by
+the autotuner (§4.2); ``wang-free`` is Wang's with the fastest number for each multiplication. The
+1-D ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are
+overlapped in the same way, with the fastest number of iterations. Their multiplications, by layer:
 
 ==================  =========================  =========================  ==========================
                     Y = X·W                    X' = Y'·Wᵀ                 W' = Xᵀ·Y'
@@ -37,16 +45,19 @@ them by rows (*narrow*).
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from math import inf
+from math import lcm
 from typing import NamedTuple
 
 from drbench.algorithms import get_algorithm
+from drbench.algorithms.meshslice import SLICED
 from drbench.algorithms.wang import costlier_direction
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.models.predict import predict, trace_of
-from drbench.model.bounds import bound_of, link_parts
+from drbench.model.bounds import link_parts
 from drbench.model.machine import Machine
+from drbench.program.steps import Gemm
+from drbench.program.trace import Trace
 
 from ..claims import Changed
 from .autotuner import (
@@ -83,6 +94,8 @@ _PARTS = ("compute_s", "launch_s", "sync_s", "transfer_s")
 
 ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
 ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
+#: Algorithms whose loops are unrolled to as many iterations as MeshSlice has slices (§4.2).
+UNROLLED = ("wang", "summa")
 #: Algorithms with the fastest number of shifts per multiplication.
 FREE = ("wang-free", *ONE_DIMENSIONAL)
 #: A case of these studies. The look-ahead is two GEMMs: a ring's shifts use both directions, and a
@@ -96,7 +109,7 @@ class MeshChoice(NamedTuple):
     Attributes
     ----------
     slices : tuple of int
-        By layer: MeshSlice's slices, or the iterations of Wang's loops; empty for others.
+        By layer: MeshSlice's slices, or the iterations of unrolled loops; empty for others.
     multiplications : sequence of float
         Simulated seconds by layer and multiplication, in order.
     cases : sequence of Case
@@ -127,6 +140,8 @@ class Study:
         Distinguishes its rows from others of the same study.
     stationary : str or None
         Of each layer; None for the largest matrix.
+    two_parts : bool
+        Programs are timed in two parts, not as they run on chips.
     """
 
     name: str
@@ -136,6 +151,7 @@ class Study:
     batch: int = MOST_CHIPS // 2
     variant: str = ""
     stationary: str | None = None
+    two_parts: bool = True
     known: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -213,40 +229,38 @@ class Study:
         if details:
             yield from rows
 
+    def _trace(self, case: Case, mesh: tuple) -> Trace:
+        """The program of one chip; in Cannon's skew the middle one has the longest distance."""
+        rank = (mesh[0] // 2) * mesh[1] + mesh[1] // 2 if case.algorithm == "cannon" else 0
+        return trace_of(case, self.chips, rank)
+
     def _parts(self, case: Case, mesh: tuple) -> tuple:
         """Seconds of the local GEMMs of one chip, and of launches, synchronisation and transfers on
         its busiest link (Figure 10)."""
-        # in Cannon's skew the middle chip has the longest distance
-        rank = (mesh[0] // 2) * mesh[1] + mesh[1] // 2 if case.algorithm == "cannon" else 0
-        return link_parts(trace_of(case, self.chips, rank), self.machine(mesh))
+        return link_parts(self._trace(case, mesh), self.machine(mesh))
+
+    def _two_parts_s(self, case: Case, mesh: tuple) -> float:
+        """Seconds of prologue plus epilogue, and of the steady state (§4.2)."""
+        trace = self._trace(case, mesh)
+        gemms = [t for t, step in enumerate(trace.steps) if type(step) is Gemm]
+        first, last = gemms[0], gemms[-1]
+        part = lambda steps: link_parts(replace(trace, steps=steps), self.machine(mesh))
+        gemms_s, *moving_s = part(trace.steps[first:last])
+        ends_s = sum(part([*trace.steps[:first], *trace.steps[last:]]))
+        return ends_s + max(gemms_s, sum(moving_s))
 
     def best(self, name: str) -> MeshChoice | None:
         """An algorithm at its best of the plan's meshes, or a 1-D one on one ring of all chips;
-        None if none is possible. Meshes whose bound exceeds the best time are not simulated."""
-        best, bounds = None, {key: self._bound(name, *key) for key in self._meshes(name)}
-        for mesh, slices in sorted(bounds, key=bounds.get):
-            if best and bounds[mesh, slices] >= best.seconds:
-                break
-            new = self.on(name, mesh, slices)
-            best = min(best or new, new, key=lambda choice: choice.seconds)
-        return best
-
-    def _bound(self, name: str, mesh: tuple, slices: tuple) -> float:
-        """A lower bound of the seconds of an algorithm on a mesh; with a free number of shifts per
-        multiplication, from the longest local GEMMs, without additions of partial sums."""
-        least = 0.0
-        for case, torus in self.cases_on(name, mesh, slices):
-            cases = [case, _unrolled(case, 1)] if name in FREE else [case]
-            traces = ([trace_of(case, self.chips)] for case in cases)
-            least += min(bound_of(trace, self.machine(torus)).seconds for trace in traces)
-        return least
+        None if none is possible."""
+        choices = (self.on(name, *key) for key in self._meshes(name))
+        return min(choices, key=lambda choice: choice.seconds, default=None)
 
     def _meshes(self, name: str) -> list[tuple]:
         """The meshes on which an algorithm can run, each with its slices."""
         if name in ONE_DIMENSIONAL:
             return [((1, self.chips), ())]
         best = self.plans[0].slices
-        meshes = [(mesh, best if name == "wang" else slices) for mesh, slices, _ in self.plans]
+        meshes = [(mesh, best if name in UNROLLED else slices) for mesh, slices, _ in self.plans]
         return [mesh for mesh in meshes if name != "cannon" or len({*mesh[0]}) == 1]
 
     def cases_on(self, name: str, mesh: tuple, slices: tuple) -> list[tuple[Case, tuple]]:
@@ -271,12 +285,20 @@ class Study:
         )
 
     def _seconds(self, case: Case, mesh: tuple) -> float:
-        """Simulated seconds, inf if the machine cannot run the case; equal multiplications are
-        simulated once."""
+        """Seconds; equal multiplications are timed once. Without look-ahead a slice begins when the
+        one before has ended."""
+        slices = case.options.get("slices", 1)
+        if slices > 1 and not case.prefetch:
+            axis = SLICED[case.options["dataflow"]]
+            alone = {axis: getattr(case, axis) // slices, "options": case.options | {"slices": 1}}
+            return slices * self._seconds(replace(case, **alone), mesh)
         key = str(case), mesh
         if key not in self.known:
-            record = predict(case, self.machine(mesh))
-            self.known[key] = record.best_s if record.status == "ok" else inf
+            self.known[key] = (
+                self._two_parts_s(case, mesh)
+                if self.two_parts
+                else predict(case, self.machine(mesh)).best_s
+            )
         return self.known[key]
 
     def rows_of(self, *names: str, detailed: Iterable[str] = ()) -> LlmRows:
@@ -288,7 +310,8 @@ class Study:
         """An algorithm on a mesh."""
         cases = self.cases_on(name, mesh, slices)
         timed = (self._fastest(name, replace(case, **options), torus) for case, torus in cases)
-        return MeshChoice(name, mesh, slices if name in ("meshslice", "wang") else (), *zip(*timed))
+        counts = slices if name in ("meshslice", *UNROLLED) else ()
+        return MeshChoice(name, mesh, counts, *zip(*timed))
 
 
 def _case(algorithm: str, multiplication: LayerMultiplication, mesh: tuple, slices: int) -> Case:
@@ -298,6 +321,8 @@ def _case(algorithm: str, multiplication: LayerMultiplication, mesh: tuple, slic
     options = {"dataflow": multiplication.dataflow, "mesh": f"{rows}x{cols}"}
     if algorithm == "meshslice":
         options["slices"] = slices
+    elif algorithm == "summa":
+        options["unroll"] = -(-lcm(rows, cols) // slices)
     elif algorithm in ("wang", "wang-free"):
         problem = get_algorithm("wang").problem(*shape, rows * cols, **options)
         ring = cols if costlier_direction(problem, **options) == "row" else rows
@@ -382,9 +407,9 @@ def _dataflows(model: str, base: Machine) -> LlmRows:
 
 
 def _slice4x4(model: str, base: Machine) -> LlmRows:
-    """The rows of Table 3. TPUs overlapped no collective, so MeshSlice runs without, and once with
-    overlap. Batch and S are those of the authors' script."""
-    study = Study("slice4x4", model, find_machine("tpuv4slice-4x4"), 16, 16)
+    """The rows of Table 3. TPUs overlapped no gather or scatter (§5.3), so MeshSlice runs one slice
+    after another, and once with overlap. Batch and S are those of the authors' script."""
+    study = Study("slice4x4", model, find_machine("tpuv4slice-4x4"), 16, 16, two_parts=False)
     for name, study.variant, ahead in (
         ("collective", "", 0),
         ("wang", "nothing overlaps", 0),

@@ -47,7 +47,7 @@ def test_one_dimensional_training_moves_weights_or_activations_once_a_gemm(name)
 
 def test_the_best_ring_is_the_best_of_all_unrollings_of_each_gemm():
     machine = find_machine("tpuv4-1x8")
-    study = Study("any", None, machine, 8)
+    study = Study("any", None, machine, 8, two_parts=False)
     study.layers = LAYERS
     found = study.best("fsdp")
     for case, seconds in zip(ring_cases("fsdp", LAYERS, 8), found.multiplications):
@@ -55,6 +55,56 @@ def test_the_best_ring_is_the_best_of_all_unrollings_of_each_gemm():
             predict(replace(case, options=case.options | {"unroll": unroll}), machine).best_s
             for unroll in (1, 2, 4)
         )
+
+
+@pytest.mark.parametrize("flops_per_s", [1e6, 1e9])
+@pytest.mark.parametrize(
+    "name, slices", [("collective", 1), ("meshslice", 1), ("meshslice", 4), ("wang", 2)]
+)
+def test_prologue_and_epilogue_are_one_part_and_the_steady_state_another(name, slices, flops_per_s):
+    """On 2 × 4 chips A or C moves along rows, B or C along columns, at 4 MB/s, with fast or slow
+    GEMMs. Wang's three shifts along rows are two one way round; its last GEMM is of one tile in
+    four."""
+    starts = Collective(2e-3, 5e-4)
+    machine = Machine(
+        "toy",
+        Compute(flops_per_s),
+        (Link("wire", 4e6),),
+        collectives=dict.fromkeys(OPERATIONS, starts),
+    )
+    study = Study("any", None, find_machine("tpuv4sim-2x4"), 8)
+    study.machine, study.layers = lambda mesh: machine, LAYERS[:1]
+    timed = study.on(name, (2, 4), (slices,))
+    for case, seconds in zip(timed.cases, timed.multiplications):
+        a, b, c = (2 * x / 8 / 4e6 for x in (case.m * case.k, case.k * case.n, case.m * case.n))
+        flow = case.options["dataflow"]
+        along_rows, along_columns = c if flow == "LS" else a, c if flow == "RS" else b
+        gemm = 2 * case.m * case.n * case.k / 8 / flops_per_s / slices
+        ring = lambda ranks, shard: 2e-3 + (ranks - 1) * (5e-4 + shard)
+        moving = max(ring(4, along_rows / slices), ring(2, along_columns / slices))
+        if name == "wang" and flow != "OS":
+            continue  # it also adds partial sums
+        wanted = moving + gemm + (slices - 1) * max(moving, gemm)
+        if name == "wang":
+            gemm *= slices
+            wanted = ring(2, b) + gemm / 4 + max(3 * gemm / 4, 2 * (2e-3 + 5e-4 + a))
+        assert seconds == pytest.approx(wanted)
+
+
+def test_without_look_ahead_meshslice_is_as_many_multiplications_as_slices():
+    """Each is Collective's on a slice of the axis that the dataflow cuts."""
+    machine = find_machine("tpuv4slice-2x4")
+    study = Study("any", None, machine, 8, two_parts=False)
+    study.layers = LAYERS[:1]
+    timed = study.on("meshslice", (2, 4), (4,), prefetch=0)
+    for case, seconds in zip(timed.cases, timed.multiplications):
+        sliced = {"OS": "k", "LS": "n", "RS": "m"}[case.options["dataflow"]]
+        extents = {name: getattr(case, name) for name in "mnk"}
+        extents[sliced] //= 4
+        options = {name: case.options[name] for name in ("dataflow", "mesh")}
+        one = replace(case, algorithm="collective", options=options, **extents)
+        assert seconds == pytest.approx(4 * predict(one, machine).best_s)
+        assert case.options["slices"] == 4
 
 
 @pytest.mark.parametrize("both_directions", [False, True])
