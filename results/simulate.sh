@@ -33,15 +33,18 @@ for algorithm in cannon summa collective wang meshslice; do
         --machine results/measured/epyc-2core/model/throttled/here.toml --transport throttled:0.205,20 \
         --timeline $to/timeline-2x2/$algorithm.json
 done
+# FLUX, Figures 5 and 6, on the sizes of Figure 13 (m = 1024) with the options that its study found the fastest
 layer() {
-    drbench simulate -p 2 -m 4Ki -n 12Ki -k 12Ki --dtype bfloat16 --machine h800 "$@"
+    drbench simulate -p 8 -m 1Ki --dtype bfloat16 --machine h800,kernel_slowdown=0 "$@"
 }
-layer --algorithm collective -o dataflow=RS --mesh 1x2 --timeline $to/timeline-overlap/ag-collective.json
-layer --algorithm collective -o dataflow=RS --mesh 2x1 --timeline $to/timeline-overlap/rs-collective.json
-layer --algorithm te_chunks -o dataflow=AG --timeline $to/timeline-overlap/ag-chunks.json
-layer --algorithm te_chunks -o dataflow=RS --timeline $to/timeline-overlap/rs-chunks.json
-layer --algorithm ag_gemm -o variant=pull -o tile=512 -o part=128 --timeline $to/timeline-overlap/ag-tiles.json
-layer --algorithm gemm_rs -o variant=write -o tile=512 -o part=128 --timeline $to/timeline-overlap/rs-tiles.json
+for variant in "collective -o dataflow=RS --mesh 1x8" "te_chunks -o dataflow=AG" \
+    "ag_gemm -o variant=pull -o tile=128 -o part=128"; do
+    layer -n 48Ki -k 12Ki --algorithm $variant --timeline $to/timeline-overlap/ag-${variant%% *}.json
+done
+for variant in "collective -o dataflow=RS --mesh 8x1" "te_chunks -o dataflow=RS" \
+    "gemm_rs -o variant=pull -o tile=128 -o part=128"; do
+    layer -n 12Ki -k 48Ki --algorithm $variant --timeline $to/timeline-overlap/rs-${variant%% *}.json
+done
 
 # The claims under changed constants (half of the time)
 drbench artifact --sensitivity --csv $to/readings/sensitivity.csv

@@ -32,9 +32,13 @@ _SPACING_IN = 0.1
 
 
 class Panel(NamedTuple):
-    """One run: its description, and its tracks on the rank that is shown, by their names."""
+    """One run: its description, and its tracks on the rank that is shown, by their names.
+
+    ``name`` is the algorithm with the stationary matrix, ``dataflow`` that of a mesh.
+    """
 
     name: str
+    dataflow: str
     subtitle: str
     rank: int
     tracks: dict[str, list[StepTime]]
@@ -46,10 +50,10 @@ class Panel(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Its name, its time, and the ratio of that to the time of its local GEMMs."""
+        """Its name, its time, and how much of that is local GEMMs."""
         busy_s = sum(event.stop_s - event.start_s for event in self.tracks.get("compute", ()))
-        times = f", {self.stop_s / busy_s:.1f} × local GEMM time" if busy_s else ""
-        return f"{shorten(self.name, 60)}: {time_text(self.stop_s)}{times}"
+        gemms = f", local GEMMs {time_text(busy_s)}" if busy_s else ""
+        return f"{shorten(self.name, 60)}: {time_text(self.stop_s)}{gemms}"
 
 
 def panel(path: str, text: str) -> Panel:
@@ -66,19 +70,16 @@ def panel(path: str, text: str) -> Panel:
         raise SelectionError(
             f"{path}: {error}. Give it files that drbench run --timeline wrote."
         ) from None
+    events = [event for event in events if event.stop_s > event.start_s]
     if not events:
-        raise SelectionError(f"{path}: the trace has no steps.")
+        raise SelectionError(f"{path}: the trace has no steps that take time.")
     busy: dict[int, float] = defaultdict(float)
     for event in events:
         busy[event.rank] += (event.stop_s - event.start_s) * (event.track == "compute")
     rank = max(sorted(busy), key=busy.get)
     own = grouped((event for event in events if event.rank == rank), lambda event: event.track)
     tracks = {track: own[track] for track in TRACKS if track in own}
-    words = [
-        description.get("algorithm"),
-        description.get("dataflow"),
-        f"S-{description['stationary']}" if description.get("stationary") else None,
-    ]
+    stationary = f" S-{description['stationary']}" if description.get("stationary") else ""
     mesh = description.get("mesh") or "1"
     subtitle = [
         shape_text(*(description.get(name) for name in "mnk")),
@@ -88,7 +89,8 @@ def panel(path: str, text: str) -> Panel:
         description.get("mode"),
     ]
     return Panel(
-        " ".join(str(word) for word in words if word),
+        f"{description.get('algorithm') or ''}{stationary}",
+        description.get("dataflow") or "",
         ", ".join(str(word) for word in subtitle if word),
         rank,
         tracks,
@@ -109,10 +111,14 @@ def _transport(text: str) -> str:
 
 
 def read(paths: Sequence[str]) -> list[Panel]:
-    """A panel for each file."""
-    return [
+    """A panel for each file; the dataflow is in a name only where the algorithm does not tell the
+    panels apart."""
+    panels = [
         panel(str(path), Path(path).read_text(encoding="utf-8", errors="replace")) for path in paths
     ]
+    if 1 < len(panels) == len({p.name for p in panels}):
+        return panels
+    return [p._replace(name=f"{p.name} {p.dataflow}".strip()) for p in panels]
 
 
 def make(panels: Sequence[Panel], options: Options) -> Made:
