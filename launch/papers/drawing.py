@@ -11,6 +11,7 @@ from drbench.plots.draw.chart import (
     Marks,
     Spot,
     draw_chart,
+    label_points,
     label_rows,
     panels,
     polyline,
@@ -94,29 +95,32 @@ def stack_bars(
     return marks, Axis("", limits[::-1] if across else limits, ticks=ticks)
 
 
-def group_bars(table: DataFrame, fills: Mapping[str, FillStyle]) -> tuple[list[Marks], Axis]:
+def group_bars(
+    table: DataFrame, fills: Mapping[str, FillStyle], across: bool = False
+) -> tuple[list[Marks], Axis]:
     """As :func:`stack_bars`, but the columns of a row are bars side by side, in their order."""
-    return stack_bars(concat({name: table[[name]] for name in table}).swaplevel(), fills)
+    return stack_bars(concat({name: table[[name]] for name in table}).swaplevel(), fills, across)
 
 
 def draw_page(
     charts: Sequence[Chart],
     styles: Styles,
     notes: Sequence[str],
-    high_in: float,
+    high_in: float | Sequence[float],
     left_in: float = 0.56,
     finding: str = "",
 ) -> Made:
-    """The figure of some charts, two per row, with the given heights, widths for the y axis or row
-    names, and looks of lines and bars in the legend; the finding is the title."""
+    """The figure of some charts, two per row, with the given heights (one, or one each), widths for
+    the y axis or row names, and looks of lines and bars in the legend; the finding is the title."""
     handles = [
         patch_handle(style) if isinstance(style, FillStyle) else line_handle(name, style)
         for name, style in styles.items()
     ]
     page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12), finding=finding)
     for axes, chart in zip(every, charts):
-        axes.grid(axis="y", **GRID)
+        axes.grid(axis="y" if chart.y.title else "x", **GRID)
         draw_chart(axes, chart)
+        label_points(axes, chart)
         if not chart.y.title:
-            label_rows(axes, list(chart.y.ticks.values()), left_in - 0.1)
+            label_rows(axes, chart.y.ticks, left_in - 0.1)
     return Made(page.picture, [])

@@ -167,11 +167,11 @@ def draw_axis(axes: Axes, name: str, axis: Axis) -> None:
     axes.set(**{f"{name}lim": axis.limits, f"{name}label": axis.title})
 
 
-def label_rows(axes: Axes, names: Sequence[str], wide_in: float) -> None:
-    """Write the names of rows left of a panel, shortened to the space."""
-    short = [fit_text(name, FONT_PT - 1, wide_in) for name in names]
-    axes.set_yticks(range(len(names)), [text for text, _ in short])
-    for label, name, (_, size) in zip(axes.get_yticklabels(), names, short):
+def label_rows(axes: Axes, names: dict[float, str], wide_in: float) -> None:
+    """Write the names of rows at their places left of a panel, shortened to the space."""
+    short = [fit_text(name, FONT_PT - 1, wide_in) for name in names.values()]
+    axes.set_yticks(list(names), [text for text, _ in short])
+    for label, name, (_, size) in zip(axes.get_yticklabels(), names.values(), short):
         named(label, name).set_size(size)
     axes.tick_params(axis="y", length=0)
 
@@ -209,8 +209,8 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
 
 
 def label_points(axes: Axes, chart: Chart) -> None:
-    """Write the texts of marks above them, or below where that is nearer, without covering another
-    mark or text."""
+    """Write the texts of lines and points above them, or below where that is nearer, without
+    covering another of their marks or texts."""
     if not any(text for marks in chart.marks for text in marks.texts):
         return
     points = 72 / axes.figure.dpi
@@ -218,7 +218,7 @@ def label_points(axes: Axes, chart: Chart) -> None:
     places = [
         (*at(x, y), (x, y), text, marks.style.text or marks.style.color)
         for marks in chart.marks
-        if marks.kind != "rule"
+        if marks.kind in ("line", "points")
         for x, y, text in zip(marks.x, marks.y, marks.texts or [""] * len(marks.x))
         if y == y
     ]

@@ -284,7 +284,7 @@ def make(by: str, records: Records, options: Options) -> Made:
     )  # fmt: skip
     for at, (plot, chart) in enumerate(zip(axes, charts + phases)):
         draw_chart(plot, chart, MARKER_PT + 0.8, color="#666666", linewidth=0.8, zorder=1)
-        label_rows(plot, list(labels.values()), left_in - 0.14)
+        label_rows(plot, dict(enumerate(labels.values())), left_in - 0.14)
         plot.tick_params(axis="y", labelleft=at % columns == 0)
         plot.tick_params(axis="x", labelsize=SMALL_PT)
         plot.locator_params(axis="x", nbins=3)

@@ -1,125 +1,148 @@
 """The figures of FLUX and Triton-distributed (TD): GEMMs that overlap with their AllGather or
-ReduceScatter, simulated and compared with published numbers."""
+ReduceScatter, simulated, as bars beside published numbers."""
 
 from functools import partial
+from statistics import geometric_mean
+
+from pandas import concat
 
 from drbench.plots.draw.chart import Axis, Chart, Marks
 from drbench.plots.draw.figure import Figure, Made
-from drbench.plots.draw.numbers import log_ticks
-from drbench.plots.draw.style import LineStyle
-from drbench.plots.select.cases import Options
+from drbench.plots.draw.page import GREY
+from drbench.plots.draw.style import FillStyle, LineStyle
+from drbench.plots.select.cases import Options, SelectionError
 from drbench.plots.summaries import SUMMARIES
-from drbench.texts import number
+from drbench.texts import number, shape_text, time_text
 
 from ..claims import ResultRows
-from ..drawing import draw_lines, draw_page, log_axis, select_simulated
+from ..drawing import draw_page, group_bars, select_simulated, stack_bars
 from .rows import SAME, read_tables
+from .study import NODE
 
-_MULTIPLICATIONS = {
-    "ag": "AllGather + GEMM",
-    "rs": "GEMM + ReduceScatter",
-    "ag_moe": "AllGather + experts",
-    "moe_rs": "experts + ReduceScatter",
-}
+_MULTIPLICATIONS = {"ag": "AllGather + GEMM", "rs": "GEMM + ReduceScatter"}
 _MACHINES = {
     "a100pcie": "A100 PCIe",
     "a100nvlink": "A100 NVLink",
     "h800": "H800",
     "mi308x": "MI308X",
 }
-_NAMES = {
-    "chunks": "chunks (Transformer Engine)",
-    "flux": "FLUX",
-    "td": "Triton-distributed",
-    "pytorch": "loop over experts (PyTorch)",
+#: FLUX's methods: the parts of a bar above the GEMM alone.
+_METHODS = {
+    "collective": FillStyle("no overlap (PyTorch)", "#E69F00", "////"),
+    "chunks": FillStyle("chunks (Transformer Engine)", "#CC79A7", "xxxx"),
+    "flux": FillStyle("FLUX", "#0072B2"),
 }
-_COLORS = ("#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8C8C8C")
-#: The styles of series, in the order of the legend.
-_STYLES = tuple(map(LineStyle, _COLORS, "soD^vP", "------"))
-#: The figures of FLUX with efficiencies; the smallest that is drawn.
-_FLUX, _LEAST = ["flux11", "flux12", "flux13", "flux14", "flux15"], -100
-
-
-def _efficiencies(rows: ResultRows, options: Options) -> Made:
-    """FLUX, Figures 4 and 11 to 15: the overlap efficiency by m, one panel per machine and
-    operation, one line per method; a vertical line is the range in FLUX's text, with its mean."""
-    every = select_simulated(rows, _FLUX, method=["chunks", "flux"]).sort_values(
-        "method", kind="stable"
+_PARTS = {"gemm": FillStyle("GEMM alone", "#BBBBBB"), **_METHODS}
+#: TD's bars: method and side of a comparison.
+_SIDES = {
+    f"{method} {side}": FillStyle(f"{name}, {side}", color, hatch)
+    for method, name, color in (
+        ("td", "Triton-distributed", "#009E73"),
+        ("flux", "FLUX", "#0072B2"),
     )
-    series = lambda of: of.method.map(_NAMES) + of.ranks.map(", {} GPUs".format)
-    shown = every.efficiency_percent.clip(lower=_LEAST)
-    every = every.assign(series=series(every), shown=shown)
+    for side, hatch in (("ours", ""), ("the paper", "//////"))
+}
+
+
+def _stacks(studies: list[str], rows: ResultRows, options: Options) -> Made:
+    """FLUX, Figures 4 and 11 to 15: one panel per machine and operation, one group of bars per m,
+    with the overlap efficiency above."""
+    every = select_simulated(rows, studies, method=[*_METHODS])
+    total = every.seconds / every.gemm_s
+    nodes = every.ranks.map({NODE: ""}).fillna(every.ranks.map(", {} GPUs".format))
+    every = every.assign(
+        group="m = " + every.m.astype(str) + nodes + "\n" + every.gemm_s.map(time_text),
+        text=every.efficiency_percent.map("{:.0f}".format).where(every.method != "collective", ""),
+        total=total,
+        gemm=1.0,
+        **{name: (total - 1).where(every.method == name, 0.0) for name in _METHODS},
+    )
     published = rows.ranges.table
-    published = published[published.study.isin(_FLUX) & published.low.notna()]
+    published = published[published.study.isin(studies)]
     published = published[published.quantity == "efficiency_percent"]
-    offset = published.method.map({"flux": 1.1, "chunks": 0.9})
-    published = published.assign(
-        series=series(published), at=(published.least_m * published.most_m) ** 0.5 * offset
-    )
-    styles = dict(zip(every.series.unique(), _STYLES))
-    x, y, charts = log_axis("m", every.m), Axis("efficiency (%)", (_LEAST - 5, 105)), []
-    for (machine, operation), panel in every.groupby(["machine", "product"], sort=False):
-        marks = draw_lines(panel.pivot(index="m", columns="series", values="shown"), styles)
-        for text in published[published.machine == machine].itertuples():
-            ends = {"low": [max(text.low, _LEAST)], "high": [max(text.high, _LEAST)]}
-            name = f"{text.series}, the paper"
-            marks.append(
-                Marks("points", name, [text.at], [text.mean], (), styles[text.series], **ends)
-            )
-        title, first = f"{_MULTIPLICATIONS[operation]}, {_MACHINES[machine]}", panel.iloc[0]
-        charts.append(Chart(title, f"n, k = {first.n}, {first.k}", x, y, marks))
-    notes = [
-        "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated",
-        "vertical: the range in FLUX's text for a figure, of both operations together, and "
-        "its mean",
-        f"below {_LEAST} % drawn at {_LEAST} %",
-    ]
-    case = ["study", "machine", "ranks", "product", "m", "n", "k"]
-    by_method = every.pivot_table("efficiency_percent", case, "method").dropna()
-    ahead = (by_method.flux > by_method.chunks).sum()
-    finding = f"FLUX overlaps better than chunks in {ahead} of {len(by_method)} simulated cases"
-    return draw_page(charts, styles, notes, 1.3, finding=finding)
-
-
-def _against(
-    studies: list[str], column: str, title: str, per: float, rows: ResultRows, options: Options
-) -> Made:
-    """Our numbers over the paper's, by the paper's: one mark per row, one panel per operation."""
-    select_simulated(rows, studies)
-    both = rows.paired(SAME, study=studies)
-    series = both.method.map(_NAMES) + both.ranks.map(", {} ".format) + both.machine.map(_MACHINES)
-    both = both.assign(x=per * both[column], y=both[f"{column}_ours"] / both[column], series=series)
-    styles = {name: style._replace(dashes="None") for name, style in zip(series.unique(), _STYLES)}
-    ends = [(0.9 * both[side].min(), 1.1 * max(both[side].max(), 1.0)) for side in "xy"]
-    x, y = (
-        Axis(text, limits, 10, log_ticks(*limits))
-        for text, limits in zip((title, "ours ÷ the paper's"), ends)
-    )
+    stated = published.method.map({"flux": "FLUX"}).fillna(published.method)
+    stated = stated.where(published.ranks == NODE, published.ranks.map("{} GPUs".format))
+    stated += published.low.map(" {:.0f}".format).replace(" nan", " up")
+    stated += published.high.map(" to {:.0f}".format)
     charts = []
-    for operation, panel in both.groupby("product", sort=False):
-        marks = [
-            Marks("points", name, list(of.x), list(of.y), (), styles[name])
-            for name, of in panel.groupby("series", sort=False)
-        ]
-        marks.append(Marks("rule", "as published", x.limits, [1, 1]))
+    for (machine, operation), panel in every.groupby(["machine", "product"], sort=False):
+        bars, x = stack_bars(panel.set_index(["group", "method"]), _PARTS)
+        above = LineStyle(GREY, "", "None", GREY)
+        hidden = Marks("points", "hidden (%)", bars[0].x, list(panel.total), (), above)
+        texts = ", ".join(stated[published.machine == machine])
         charts.append(
-            Chart(_MULTIPLICATIONS[operation], ", ".join(panel.study.unique()), x, y, marks)
+            Chart(
+                f"{_MULTIPLICATIONS[operation]}, {_MACHINES[machine]}",
+                f"the paper: {texts} %" * bool(texts),
+                x,
+                Axis("time ÷ GEMM alone", (0, 1.15 * every.total[every.machine == machine].max())),
+                [hidden._replace(texts=list(panel.text)), *bars],
+            )
         )
-    ratio = both.y.quantile([0.5, 0.25, 0.75]).map(number)
-    finding = "Our {} over the paper's: median {}, half of them {} to {}"
-    finding = finding.format({"speedup": "speedups", "seconds": "times"}[column], *ratio)
-    return draw_page(charts, styles, ["ours: simulated"], 2.0, finding=finding)
+    notes = [
+        "under m: the time of the GEMM alone; coloured: what a method adds to it (FLUX, Eq. 1), "
+        "simulated",
+        "above a bar: how much of that of no overlap the method hides, in % (overlap efficiency, "
+        "Eq. 2); below 0 it is slower than no overlap; the paper: the range in its text, of both "
+        "operations",
+    ]
+    case = ["study", "machine", "product", "m"]
+    fastest = every.sort_values("total", kind="stable").drop_duplicates(case).method == "flux"
+    ends = every.efficiency_percent[every.method == "flux"].agg(["min", "max"])
+    finding = f"FLUX is the fastest in {fastest.sum()} of {len(fastest)} simulated cases; it hides "
+    finding += "{:.0f} to {:.0f} % of communication".format(*ends)
+    return draw_page(charts, _PARTS, notes, 1.25, 0.5, finding=finding)
+
+
+def _speedups(rows: ResultRows, options: Options) -> Made:
+    """TD, Figures 11 to 14, 17 and 18: speedups over no overlap, ours beside the paper's, one group
+    of bars per shape."""
+    select_simulated(rows, _TD)
+    try:
+        every = rows.paired(SAME, study=_TD)
+        means = rows.ranges.where(study=_TD, quantity="speedup").set_index("study")["mean"]
+    except KeyError as error:
+        raise SelectionError(f"no {error.args[0]}: add results/published/overlap") from None
+    charts, highs_in = [], []
+    every = every.assign(shape=list(map(shape_text, every.m, every.n, every.k)))
+    most = every[["speedup", "speedup_ours"]].max(axis=None)
+    for study, both in every.groupby("study", sort=False):
+        sides = {"ours": both.speedup_ours, "the paper": both.speedup}
+        values = concat(
+            [
+                both.assign(side=both.method + f" {side}", value=value)
+                for side, value in sides.items()
+            ]
+        ).pivot_table("value", "shape", "side", sort=False)
+        bars, y = group_bars(values[[side for side in _SIDES if side in values]], _SIDES, True)
+        own, first = both[both.method == "td"], both.iloc[0]
+        charts.append(
+            Chart(
+                f"Figure {study[2:]}: {_MULTIPLICATIONS[first['product']]}, {first.ranks} "
+                f"{_MACHINES[first.machine]}",
+                "mean of Triton-distributed: ours "
+                f"{geometric_mean(own.speedup_ours):.2f}, the paper {means[study]:.2f}",
+                Axis("speedup over no overlap", (0, 1.03 * most)),
+                y,
+                [*bars, Marks("rule", "no overlap", [1, 1], y.limits)],
+            )
+        )
+        highs_in.append(0.05 * abs(y.limits[0] - y.limits[1]))
+    ratio = (every.speedup_ours / every.speedup)[every.method == "td"]
+    finding = "Our speedups of Triton-distributed are {} to {} times the paper's, on average {}"
+    finding = finding.format(*map(number, (ratio.min(), ratio.max(), geometric_mean(ratio))))
+    notes = [
+        "rows: m × n × k, of equal ones the mean; ours is simulated; other means are geometric"
+    ]
+    return draw_page(charts, _SIDES, notes, highs_in, 1.32, finding=finding)
 
 
 _TD = "td11 td12 td13 td14 td17 td18".split()
-_TABLES = ["td-table4", "td-table5"]
 FIGURES = tuple(
     Figure(name, SUMMARIES[name], make, read=read_tables)
     for name, make in {
-        "overlap-flux": _efficiencies,
-        "overlap-td": partial(
-            _against, _TD, "speedup", "speedup over no overlap, the paper's", 1.0
-        ),
-        "overlap-td-experts": partial(_against, _TABLES, "seconds", "time (ms), the paper's", 1e3),
+        "overlap-flux": partial(_stacks, ["flux11", "flux12", "flux13"]),
+        "overlap-flux-small": partial(_stacks, ["flux14", "flux15"]),
+        "overlap-td": _speedups,
     }.items()
 )
