@@ -83,6 +83,14 @@ _OTHERS = {
     ("flux", "a100pcie", "rs"): ("write", "ring"),
     ("flux", "h800", "rs"): ("write", "pull"),
 }
+#: Over nodes: a ring inside each on PCIe (FLUX, 4.3; its all_gather_gemm_op_internode.cc); for
+#: experts GEMMs, sums, then a ReduceScatter, as a kernel of all is "left for future" (TD, 4.2;
+#: moe_reduce_rs.py of its repository, 9cf7c59b).
+_OVER_NODES = {
+    ("a100pcie", "ag"): ({}, {"inside": "ring"}),
+    ("a100pcie", "rs"): ({}, {"inside": "ring"}),
+    ("h800", "moe_rs"): ({"phases": "separate"},),
+}
 
 
 def tiles(m: int, ranks: int) -> list[int]:
@@ -127,7 +135,8 @@ def methods(
             for part in sorted({max(tile, part) for part in PARTS})  # of whole tiles
         ]
     if ranks > NODE:
-        return [of(several, per_node=NODE, **tile) for tile in tuned]
+        ways = _OVER_NODES.get((machine, operation), ({},))
+        return [of(several, per_node=NODE, **way, **tile) for way in ways for tile in tuned]
     variants = _OTHERS.get((name, machine, operation), _VARIANTS[operation])
     orders = [{}]
     if (machine, operation) == ("mi308x", "ag"):  # a mesh needs all its links at once (TD, 3.7)

@@ -44,7 +44,6 @@ HOLDS_ALL_THE_SAME = {
     ("one time", "M11"): "the mean of the algorithms has that level",
     ("shuffled", "F3"): "it is about the signs at the ends: a shuffle has them in one of four",
     ("shuffled", "F4"): "the best of 48 times is 96 % hidden by chance",
-    ("shuffled", "F7"): "a maximum of two, within 20 %",
     ("shuffled", "F11"): "a maximum of two, within 25 points",
     ("shuffled", "F15"): "each maximum of two stays in three of four shuffles",
     ("shuffled", "T7"): "its statement is that something is not slower",
