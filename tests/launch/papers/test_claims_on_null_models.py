@@ -46,6 +46,7 @@ HOLDS_ALL_THE_SAME = {
     ("shuffled", "F4"): "the best of 48 times is 96 % hidden by chance",
     ("shuffled", "F11"): "a maximum of two, within 25 points",
     ("shuffled", "F15"): "each maximum of two stays in three of four shuffles",
+    ("shuffled", "T5"): "the speedups of each operation are within a third of each other",
     ("shuffled", "T7"): "its statement is that something is not slower",
     ("FLOPs alone", "T7"): "its statement is that something is not slower",
     ("one time", "T7"): "its statement is that something is not slower",
