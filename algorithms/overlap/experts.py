@@ -350,11 +350,9 @@ class Sums:
         return (yield from self.by_tokens([self.tiles[tile]]))[tile]
 
     def finish(self) -> Steps:
-        """All sums, before any is requested: an operation of GEMMs, then one of additions."""
+        """All sums, before any is requested: one addition after all GEMMs."""
         if self.tiles:
-            sums = yield from self.by_tokens(self.tiles.values(), ends=True)
-            self._finished = sums[0, self._problem.m]
-            yield OperationEnd()
+            self._finished = (yield from self.by_tokens(self.tiles.values()))[0, self._problem.m]
 
     def by_tokens(self, sources: Iterable[int | None], ends: bool = False) -> Steps:
         """Tokens of ranks -> their partial sums: each round of pairs in separate memory, then the

@@ -137,15 +137,18 @@ def test_the_own_tokens_are_multiplied_first_and_own_sums_made_last():
         assert takers[0].block.row0 == 4 * rank
 
 
-def test_separate_phases_are_operations_of_gemms_of_sums_and_of_transfers():
+def test_separate_phases_are_gemms_then_the_sums_of_all_tokens_then_transfers():
     _, traces = made("moe_rs2", {"phases": "separate"}, 4, (16, 4, 8), (3, 2, "uniform"))
     for trace in traces:
-        operations = {kind: set() for kind in (Gemm, Add, Push)}
-        for step, operation in zip(trace.steps, trace.ops, strict=True):
-            if type(step) in operations:
-                operations[type(step)].add(operation)
-        (gemms,), (sends,) = operations[Gemm], operations[Push]
-        assert operations[Add] == {gemms + 1, sends} and sends == gemms + 2
+        (sums,) = (step for step in trace.steps if type(step) is Add and step.shape == (16, 4))
+        gemms = {step for step in trace.steps if type(step) is Gemm}
+        assert gemms <= needed(sums) and not sums.concurrent
+        assert all(sums in needed(step) for step in trace.steps if type(step) is Push)
+
+
+def needed(step):
+    """The steps whose results a step needs."""
+    return {before for value in step.inputs for before in {value} | needed(value)}
 
 
 # -- refusals
