@@ -1,8 +1,9 @@
 """AllGather + GEMM in tiles (FLUX, §3.2 and §4.3; Triton-distributed, §3.2 and §3.6): the rows of A
 arrive tile by tile, and each part of one GEMM begins when its rows have arrived."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from drbench.algorithms.mesh import joined
@@ -133,12 +134,7 @@ def fetched(
         for t, r in pushes:
             yield Push(have[t], r, t)
     elif variant == "ring":
-        before, after = (rank - 1) % p, (rank + 1) % p
-        for s in range(p - 1):  # forward received tiles
-            for t in rows.tiles[(rank + s) % p]:
-                yield Push(have[t], before, t)
-            for t in rows.tiles[(rank + s + 1) % p]:
-                have[t] = yield Await(after, t, rows.block(t))
+        yield from passed_round(rows, have, ring(rank, p), (rank - 1) % p, (rank + 1) % p)
     order_key = rows.order_key(ring(rank, p) if swizzle == "ranks" else range(p))
     if order == "ranks":
         return Gathered(have, rows.owner, order_key)
@@ -147,6 +143,18 @@ def fetched(
     return Gathered(
         have, rows.owner, lambda t: (0 if own_first(t) else rows.place(t), order_key(t))
     )
+
+
+def passed_round(
+    rows: TiledRows, have: dict[Tile, Step], owners: Sequence[int], before: int, after: int
+) -> Steps:
+    """Send tiles to the neighbour before, those of the first of some owners first, and receive
+    those of the others from the neighbour after; received ones are forwarded."""
+    for here, following in pairwise(owners):
+        for t in rows.tiles[here]:
+            yield Push(have[t], before, t)
+        for t in rows.tiles[following]:
+            have[t] = yield Await(after, t, rows.block(t))
 
 
 def copies(rows: TiledRows, ranks: list[int], order: str) -> list[Tile]:

@@ -119,7 +119,7 @@ def moe_combine(problem: ExpertProblem, rank: int, *, variant: str, **experts) -
     others, overlaps, leaving = ring(rank, problem.nprocs, 1)[:-1], variant != "separate", []
     sums = Sums(problem, rank, {}, side=overlaps)
     for home in (*others, rank):
-        for tokens, partial in (yield from sums.by_tokens(home, not overlaps)).items():
+        for tokens, partial in (yield from sums.by_tokens([home], not overlaps)).items():
             if home == rank:
                 yield Copy(partial, into=problem.c.block(tokens, (0, problem.n)))
             elif overlaps:

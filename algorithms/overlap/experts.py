@@ -339,18 +339,27 @@ class Sums:
         self._problem, self._own, self._side = problem, own_tile(problem.a, rank), side
         self.tiles = tiles if self._own else {}
         self._weights: dict[int, Step] = {}
+        self._finished: Step | None = None
         rows, depth = self._own.shape if self._own else (0, 0)
         self._kernel = Kernel(rows, problem.n, depth) if fused else None
 
     def of(self, tile: Tile) -> Steps:
         """The partial sums of a tile's tokens, all of which have pairs here."""
-        return (yield from self.by_tokens(self.tiles[tile]))[tile]
+        if self._finished is not None:
+            return (yield Part(self._finished, 0, *tile))
+        return (yield from self.by_tokens([self.tiles[tile]]))[tile]
 
-    def by_tokens(self, source: int | None, ends: bool = False) -> Steps:
-        """Tokens of a rank -> their partial sums: each round of pairs in separate memory, then the
+    def finish(self) -> Steps:
+        """All sums, before any is requested: one addition after all GEMMs."""
+        if self.tiles:
+            self._finished = (yield from self.by_tokens(self.tiles.values()))[0, self._problem.m]
+
+    def by_tokens(self, sources: Iterable[int | None], ends: bool = False) -> Steps:
+        """Tokens of ranks -> their partial sums: each round of pairs in separate memory, then the
         rounds added up; ``ends`` makes the GEMMs the end of an operation."""
-        problem, batches = self._problem, batches_of(self._problem, source, self._own)
-        tokens, pieces, width = tokens_of(batches), {}, (0, problem.n)
+        problem, pieces, width = self._problem, {}, (0, self._problem.n)
+        batches = [batch for rank in sources for batch in batches_of(problem, rank, self._own)]
+        tokens = tokens_of(batches)
         filled: dict[int, list[Step]] = {x: [] for x in tokens}
         for x, (start, stop) in tokens.items():
             pieces[x] = (yield Scratch((stop - start, problem.n))), start

@@ -187,10 +187,18 @@ def delivered(partial_sum: Step, t: Tile, rows: TiledRows, rank: int, variant: s
     elif variant == "pull":
         yield Offer(partial_sum, owner, t)  # FLUX on Hopper
     else:
-        if owner != after:  # the partial sum received
-            grown = yield Await(after, t, target.shape)
-            partial_sum = yield Add(grown, into=partial_sum, concurrent=True)
-        yield Push(partial_sum, before, t)
+        yield from passed_on(
+            partial_sum, t, target.shape, before, None if owner == after else after
+        )
+
+
+def passed_on(partial_sum: Step, t: Tile, shape: tuple, before: int, after: int | None) -> Steps:
+    """Send a tile's partial sum to the neighbour before, with that of the neighbour after, if there
+    is one."""
+    if after is not None:
+        grown = yield Await(after, t, shape)
+        partial_sum = yield Add(grown, into=partial_sum, concurrent=True)
+    yield Push(partial_sum, before, t)
 
 
 def own_last(rank: int, nprocs: int, swizzle: str = "ranks") -> list[int]:

@@ -16,6 +16,14 @@ from .baselines import DATAFLOW
 from .experts import OF_EXPERTS, ExpertProblem, PairGemms, Sums, bound, cut
 from .rows import KERNEL, PER_NODE, Tile, TiledRows, own_tile, owners, tiled
 
+PHASES = Option(
+    "phases",
+    ("overlapped", "separate"),
+    help="GEMMs, the sum of each token, and the ReduceScatter overlap, or follow each other.",
+    default_text="overlapped",
+    tried=("overlapped", "separate"),
+)
+
 
 def second_layout(*sizes: int, experts: int = 8, **options) -> Texts:
     """Columns of the pairs, rows of every expert's matrix; rows of the tokens."""
@@ -27,19 +35,19 @@ def of_experts(name: str, problem: ExpertProblem, options: dict) -> None:
     options |= {option.name: getattr(problem, option.name) for option in OF_EXPERTS}
 
 
-def layer(name: str, second: bool, option: Option, *checks: Callable):
-    """Register a program of a first or second layer, with an option and those of experts."""
+def layer(name: str, second: bool, options: Sequence[Option], *checks: Callable):
+    """Register a program of a first or second layer, with some options and those of experts."""
     return tiled(
         name,
         second_layout if second else ag_gemm.LAYOUT,
-        option,
+        *options,
         *OF_EXPERTS,
         checks=(*checks, of_experts),
         bind=bound(second),
     )
 
 
-@layer("ag_moe", False, ag_gemm.VARIANT)
+@layer("ag_moe", False, [ag_gemm.VARIANT])
 def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
     """AllGather of tokens + GEMMs with their experts (Triton-distributed 4.1)."""
     rows = TiledRows.of(problem.a, problem.m)
@@ -47,7 +55,7 @@ def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Ste
     yield from multiplied(problem, rank, rows, gathered)
 
 
-@layer("moe_rs", True, gemm_rs.VARIANT, gemm_rs.check_ring)
+@layer("moe_rs", True, [gemm_rs.VARIANT], gemm_rs.check_ring)
 def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
     """GEMMs of token-expert pairs + sum of each token + ReduceScatter (Triton-distributed 4.1)."""
     rows = TiledRows.of(problem.c, problem.m)
@@ -55,7 +63,7 @@ def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Ste
     yield from gemm_rs.scattered(problem, rank, rows, sums, variant)
 
 
-@layer("ag2_moe", False, PER_NODE, two_level.check_nodes)
+@layer("ag2_moe", False, [PER_NODE], two_level.check_nodes)
 def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Steps:
     """AllGather of tokens over nodes + GEMMs with their experts (Triton-distributed 4.2)."""
     rows = TiledRows.of(problem.a, problem.m)
@@ -63,11 +71,14 @@ def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> S
     yield from multiplied(problem, rank, rows, gathered)
 
 
-@layer("moe_rs2", True, PER_NODE, two_level.check_nodes)
-def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Steps:
+@layer("moe_rs2", True, [PHASES, PER_NODE], two_level.check_nodes)
+def moe_rs2(problem: ExpertProblem, rank: int, *, phases: str, per_node: int, **experts) -> Steps:
     """GEMMs of token-expert pairs + sum of each token + ReduceScatter over nodes (4.2)."""
-    rows = TiledRows.of(problem.c, problem.m)
-    sums = Sums(problem, rank, owned(rows, two_level.own_node_last(rank, problem.nprocs, per_node)))
+    rows, overlaps = TiledRows.of(problem.c, problem.m), phases == "overlapped"
+    order = two_level.own_node_last(rank, problem.nprocs, per_node)
+    sums = Sums(problem, rank, owned(rows, order), side=overlaps)
+    if not overlaps:
+        yield from sums.finish()
     yield from two_level.scattered_over_nodes(problem, rank, rows, sums, per_node)
 
 

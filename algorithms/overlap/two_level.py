@@ -3,6 +3,7 @@ Triton-distributed, §2.3, §3.4 and §3.5): a tile crosses between two nodes on
 same number there, which forwards or reduces it."""
 
 from drbench.errors import UnsupportedError
+from drbench.options import Option
 from drbench.partitions import divisors
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
@@ -19,6 +20,14 @@ from .rows import (
     TiledRows,
     owners,
     tiled,
+)
+
+INSIDE = Option(
+    "inside",
+    ("direct", "ring"),
+    help="inside a node tiles go to each rank directly, or round a ring.",
+    default_text="direct",
+    tried=("direct", "ring"),
 )
 
 
@@ -40,45 +49,54 @@ def check_nodes(name: str, problem: Problem, options: dict) -> None:
         )
 
 
-@tiled("ag2", ag_gemm.LAYOUT, PER_NODE, TILE, PART, KERNEL, checks=[check_nodes])
-def ag2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, kernel: str) -> Steps:
+@tiled("ag2", ag_gemm.LAYOUT, INSIDE, PER_NODE, TILE, PART, KERNEL, checks=[check_nodes])
+def ag2(
+    problem: Problem, rank: int, *, inside: str, per_node: int, tile: int, part: int, kernel: str
+) -> Steps:
     """AllGather + GEMM over nodes: each tile crosses once, then is forwarded (FLUX 4.3)."""
     rows = TiledRows.of(problem.a, tile)
-    gathered = yield from fetched_over_nodes(problem, rank, rows, per_node)
+    gathered = yield from fetched_over_nodes(problem, rank, rows, per_node, inside)
     yield from ag_gemm.multiplied(problem, rank, rows, gathered, part, kernel)
 
 
-def fetched_over_nodes(problem: Problem, rank: int, rows: TiledRows, local: int) -> Steps:
+def fetched_over_nodes(
+    problem: Problem, rank: int, rows: TiledRows, local: int, inside: str = "direct"
+) -> Steps:
     """Push a rank's tiles of A to its node and to the rank of the same number on every other node,
-    and forward tiles received from there to its node."""
+    and forward tiles received from there to its node; ``inside`` it directly or round a ring."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
-    node = [at(d, l + i) for i in range(1, local)]
+    node = [at(d, l + i) for i in range(1, local)] if inside == "direct" else []
     have: dict[Tile, Step] = {}
     for t in rows.tiles[rank]:
         have[t] = yield Get(rows.block(t))
     for there in [at(d + e, l) for e in range(1, nodes)] + node:
         for t in rows.tiles[rank]:
             yield Push(have[t], there, t)
-    for e in range(1, nodes):  # forwarded as they arrive
-        for t in rows.tiles[at(d - e, l)]:
+    for e in range(nodes):  # forwarded as they arrive
+        for t in rows.tiles[at(d - e, l)] if e else ():
             have[t] = yield Await(at(d - e, l), t, rows.block(t))
             for there in node:
                 yield Push(have[t], there, t)
+        if inside == "ring":
+            owners_round = [at(d - e, l + i) for i in range(local)]
+            yield from ag_gemm.passed_round(rows, have, owners_round, at(d, l - 1), at(d, l + 1))
     # from its owner, or from the rank of this node that received it
     source = lambda t: at(d, rows.owner(t) % local)
     rank_order = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
     return ag_gemm.Gathered(have, source, rows.order_key(rank_order))
 
 
-@tiled("rs2", gemm_rs.LAYOUT, PER_NODE, TILE, PART, KERNEL, UNITS, checks=[check_nodes])
-def rs2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, **launch) -> Steps:
+@tiled("rs2", gemm_rs.LAYOUT, INSIDE, PER_NODE, TILE, PART, KERNEL, UNITS, checks=[check_nodes])
+def rs2(
+    problem: Problem, rank: int, *, inside: str, per_node: int, tile: int, part: int, **launch
+) -> Steps:
     """GEMM + ReduceScatter over nodes: each partial sum of a node crosses once (Triton-distributed,
     Alg. 5)."""
     rows, order = TiledRows.of(problem.c, tile), own_node_last(rank, problem.nprocs, per_node)
     parts = gemm_rs.ordered(rows, order, part, across=False)
     gemms = gemm_rs.PartialGemms(problem, rank, parts, rows.tiles[rank], **launch)
-    yield from scattered_over_nodes(problem, rank, rows, gemms, per_node)
+    yield from scattered_over_nodes(problem, rank, rows, gemms, per_node, inside)
 
 
 def own_node_last(rank: int, nprocs: int, local: int) -> list[int]:
@@ -98,16 +116,28 @@ def own_node_last(rank: int, nprocs: int, local: int) -> list[int]:
     ]
 
 
-def scattered_over_nodes(problem: Problem, rank: int, rows: TiledRows, gemms, local: int) -> Steps:
-    """Reduce a node's partial sums of a rank's rows on that node's rank of the same number, and
-    send them once; ``gemms`` are requested in the order of :func:`own_node_last`."""
+def scattered_over_nodes(
+    problem: Problem, rank: int, rows: TiledRows, gemms, local: int, inside: str = "direct"
+) -> Steps:
+    """Reduce a node's partial sums of a rank's rows on that node's rank of the same number, or on
+    the way there round a ring, and send them once; ``gemms`` are requested in the order of
+    :func:`own_node_last`."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
+    before, after = at(d, l - 1), at(d, l + 1)
+    senders = [at(d, l - i) for i in range(1, local)]
+    if inside == "ring":
+        senders = senders[-1:]  # the neighbour after
     for e in range(1, nodes + 1):  # own node last
         home, like = e == nodes, at(d + e, l)
         for i in range(1, local):
             for t in rows.tiles[at(d + e, l + i)]:
-                yield Push((yield from gemms.of(t)), at(d, l + i), t)
+                partial_sum, shape = (yield from gemms.of(t)), rows.block(t).shape
+                if inside == "direct":
+                    yield Push(partial_sum, at(d, l + i), t)
+                else:
+                    grows = after if i > 1 else None
+                    yield from gemm_rs.passed_on(partial_sum, t, shape, before, grows)
         sums: dict[Tile, Step] = {}
         for t in rows.tiles[like]:  # own number last
             sums[t] = yield from gemms.of(t)
@@ -115,8 +145,8 @@ def scattered_over_nodes(problem: Problem, rank: int, rows: TiledRows, gemms, lo
                 yield Copy(sums[t], into=rows.block(t))
         for t in rows.tiles[like]:
             arrived = []
-            for i in range(1, local):
-                arrived.append((yield Await(at(d, l - i), t, rows.block(t).shape)))
+            for sender in senders:
+                arrived.append((yield Await(sender, t, rows.block(t).shape)))
             if arrived and home:
                 yield Add(arrived, into=rows.block(t), concurrent=True)
             elif arrived:

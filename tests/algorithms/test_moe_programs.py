@@ -11,6 +11,7 @@ from drbench.algorithms.collective import baseline_of
 from drbench.algorithms.overlap import experts
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
+from drbench.program.signal_steps import Push
 from drbench.program.steps import Add, Gemm
 
 SHAPES = [(32, 16, 24), (29, 7, 9), (3, 5, 4)]
@@ -82,8 +83,12 @@ def test_tokens_are_gathered_once_and_sums_are_scattered_once():
 def test_over_nodes_tokens_and_sums_cross_once():
     """Between two nodes of three: each node's tokens once, each node's sums once."""
     (m, n, k), p, local, layer = (36, 16, 24), 6, 3, (6, 3, "skewed")
-    for name, width in (("ag2_moe", k), ("moe_rs2", n)):
-        _, traces = made(name, {}, p, (m, n, k), layer)
+    for name, options, width in (
+        ("ag2_moe", {}, k),
+        ("moe_rs2", {}, n),
+        ("moe_rs2", {"phases": "separate"}, n),
+    ):
+        _, traces = made(name, options, p, (m, n, k), layer)
         within = across = 0
         for trace in traces:
             for peer, moved in traffic(trace).by_peer.items():
@@ -96,8 +101,9 @@ def test_over_nodes_tokens_and_sums_cross_once():
 
 
 def test_all_gemms_share_one_kernel_and_each_is_of_one_expert_and_a_ranks_tokens():
-    for name in ("ag_moe", "moe_rs", "ag2_moe", "moe_rs2"):
-        problem, traces = made(name, {}, 4, (64, 8, 12), (5, 2, "skewed"))
+    separate = ("moe_rs2", {"phases": "separate"})
+    for name, options in (*((name, {}) for name in ("ag_moe", "moe_rs", "ag2_moe")), separate):
+        problem, traces = made(name, options, 4, (64, 8, 12), (5, 2, "skewed"))
         batches = sum(len(problem.batches(rank)) for rank in range(4))
         for trace in traces:
             gemms = [step for step in trace.steps if type(step) is Gemm]
@@ -129,6 +135,20 @@ def test_the_own_tokens_are_multiplied_first_and_own_sums_made_last():
         takers = [step for step in trace.steps if sums[-1] in step.inputs]
         assert len(sums) == 4
         assert takers[0].block.row0 == 4 * rank
+
+
+def test_separate_phases_are_gemms_then_the_sums_of_all_tokens_then_transfers():
+    _, traces = made("moe_rs2", {"phases": "separate"}, 4, (16, 4, 8), (3, 2, "uniform"))
+    for trace in traces:
+        (sums,) = (step for step in trace.steps if type(step) is Add and step.shape == (16, 4))
+        gemms = {step for step in trace.steps if type(step) is Gemm}
+        assert gemms <= needed(sums) and not sums.concurrent
+        assert all(sums in needed(step) for step in trace.steps if type(step) is Push)
+
+
+def needed(step):
+    """The steps whose results a step needs."""
+    return {before for value in step.inputs for before in {value} | needed(value)}
 
 
 # -- refusals

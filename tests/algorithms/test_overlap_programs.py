@@ -32,7 +32,7 @@ PROGRAMS = (
     ]
     + [("gemm_ar", {"swizzle": swizzle}) for swizzle in ("ranks", "naive")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
-    + [("ag2", {}), ("rs2", {})]
+    + [(name, {"inside": inside}) for name in ("ag2", "rs2") for inside in ("direct", "ring")]
 )
 named = pytest.mark.parametrize(
     "name, options",
@@ -88,16 +88,20 @@ def test_partial_sums_of_other_ranks_are_added_to_a_tile_in_one_pass(name, optio
 
 def test_over_nodes_every_tile_crosses_once_and_sums_of_a_node_cross_once():
     m, n, k, p, local = 48, 16, 24, 6, 3
-    for name, width in (("ag2", k), ("rs2", n)):
-        _, traces = made(name, {}, p, (m, n, k), tile=4)
-        crossing = sum(
-            rows * width
+    for (name, width), inside in itertools.product((("ag2", k), ("rs2", n)), ("direct", "ring")):
+        _, traces = made(name, {"inside": inside}, p, (m, n, k), tile=4)
+        pushed = [
+            (trace.rank, step.peer, step.inputs[0].shape[0] * width)
             for trace in traces
             for step in trace.steps
-            if type(step) is Push and step.peer // local != trace.rank // local
-            for rows in [step.inputs[0].shape[0]]
-        )
-        assert crossing == (p // local - 1) * m * width, name
+            if type(step) is Push
+        ]
+        crossing = [elements for one, other, elements in pushed if one // local != other // local]
+        assert sum(crossing) == (p // local - 1) * m * width, (name, inside)
+        steps = {
+            (one - other) % local for one, other, _ in pushed if one // local == other // local
+        }
+        assert steps == ({1} if inside == "ring" else {1, 2}), (name, inside)
 
 
 def order_of(trace):

@@ -31,10 +31,21 @@ PUSHED = [
 ]
 
 
+OVER_NODES = [
+    {
+        "algorithm": name,
+        "shape": [64, 32, 32],
+        "options": {"inside": inside, "tile": 4, "part": 8},
+    }
+    for name in ("ag2", "rs2")
+    for inside in ("direct", "ring")
+]
+
+
 def test_operands_that_change_from_run_to_run_are_those_of_the_run(mpirun, dealt):
     throttled = [case | {"throttle": [5e7, 1e-4]} for case in dealt(PUSHED, 0, 4)]
     for turn, (p, situation) in enumerate(((3, "direct"), (4, "mixed"), (3, "remote"))):
-        cases = dealt(PUSHED, turn, 2) + (throttled if situation == "direct" else [])
+        cases = dealt(PUSHED + OVER_NODES, turn, 2) + (throttled if situation == "direct" else [])
         answers = mpirun(p, "signals.py", cases, "--delays", "3", situation=situation)
         assert [out["wrong"] for out in answers] == [[0] * 3] * len(cases)
         assert all(out["apart"] == (0 if situation == "direct" else p) for out in answers)

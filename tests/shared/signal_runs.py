@@ -7,13 +7,15 @@ OVERLAP = (
     [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
     + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
-    + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
+    + [("gemm_ar", {})]
+    + [(name, {"inside": inside}) for name in ("ag2", "rs2") for inside in ("direct", "ring")]
 )
 WHOLE_EXPERTS, EXCHANGES = ("dispatch_moe", "moe_combine"), ("push", "pull", "separate")
 EXPERTS = (
     [("ag_moe", {"variant": variant}) for variant in ("pull", "push", "ring")]
     + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
-    + [("ag2_moe", {}), ("moe_rs2", {})]
+    + [("ag2_moe", {})]
+    + [("moe_rs2", {"phases": phases}) for phases in ("overlapped", "separate")]
     + [(name, {"variant": variant}) for name in WHOLE_EXPERTS for variant in EXCHANGES]
 )
 #: Programs without overlap, for comparison.

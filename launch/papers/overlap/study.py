@@ -83,6 +83,24 @@ _OTHERS = {
     ("flux", "a100pcie", "rs"): ("write", "ring"),
     ("flux", "h800", "rs"): ("write", "pull"),
 }
+#: Tiles of TD's kernels: in the tests and autotuners of its repository (9ce6c2f1: test_ag_gemm_*,
+#: test_ag_moe, gemm_reduce_scatter.py, test_moe_reduce_rs_*; on AMD all_gather_gemm.py, too).
+_TILES = {
+    ("h800", "ag"): ((128, 128), (128, 256)),
+    ("h800", "rs"): ((128, 256),),
+    ("h800", "ag_moe"): ((128, 128), (128, 256)),
+    ("h800", "moe_rs"): ((128, 128),),
+    ("mi308x", "ag"): ((256, 256), (256, 128)),
+    ("mi308x", "rs"): ((256, 256), (128, 256), (128, 128), (64, 128)),
+}
+#: Over nodes: a ring inside each on PCIe (FLUX, 4.3; its all_gather_gemm_op_internode.cc); for
+#: experts GEMMs, sums, then a ReduceScatter, as a kernel of all is "left for future" (TD, 4.2;
+#: moe_reduce_rs.py of its repository, 9cf7c59b).
+_OVER_NODES = {
+    ("a100pcie", "ag"): ({}, {"inside": "ring"}),
+    ("a100pcie", "rs"): ({}, {"inside": "ring"}),
+    ("h800", "moe_rs"): ({"phases": "separate"},),
+}
 
 
 def tiles(m: int, ranks: int) -> list[int]:
@@ -127,7 +145,8 @@ def methods(
             for part in sorted({max(tile, part) for part in PARTS})  # of whole tiles
         ]
     if ranks > NODE:
-        return [of(several, per_node=NODE, **tile) for tile in tuned]
+        ways = _OVER_NODES.get((machine, operation), ({},))
+        return [of(several, per_node=NODE, **way, **tile) for way in ways for tile in tuned]
     variants = _OTHERS.get((name, machine, operation), _VARIANTS[operation])
     orders = [{}]
     if (machine, operation) == ("mi308x", "ag"):  # a mesh needs all its links at once (TD, 3.7)
@@ -190,7 +209,7 @@ class StudyGrid(NamedTuple):
         Operation, and m, n and k.
     contenders : sequence of StudyContender
     constants : sequence of (str, value)
-        Changed constants of the machine.
+        Changed constants of the machine for the contenders.
     experts : dict
         Options of operations with experts.
     """
@@ -205,14 +224,17 @@ class StudyGrid(NamedTuple):
     def rows(self, changed: Changed) -> Iterator[OverlapRow]:
         """The rows of the fastest of each contender, with some machines changed."""
         for name, (operation, shape) in itertools.product(self.machines, self.shapes):
-            machine = machine_of(changed, name, self.constants)
+            machine = machine_of(changed, name, ())
             where = operation, shape, self.ranks, name
             base = methods("pytorch" if self.experts else "collective", *where, **self.experts)
             over_s, _ = fastest(machine, self.ranks, base)
             alone_s = gemm_s(machine, operation, self.ranks, shape, **self.experts)
             for contender, more, variant in self.contenders:
                 cases = methods(contender, *where, **self.experts | more)
-                seconds, case = fastest(machine, self.ranks, cases)
+                constants = dict(self.constants)
+                if contender == "td":
+                    constants["compute.tiles"] = _TILES[name, operation]
+                seconds, case = fastest(machine.with_values(constants), self.ranks, cases)
                 over_nodes = "over nodes" * ("per_node" in case.options)
                 how = case.options.get("variant", over_nodes) if variant is None else variant
                 program = contender, how, case.options.get("tile")
