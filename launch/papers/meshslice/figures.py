@@ -1,7 +1,7 @@
 """MeshSlice's figures: FLOP utilization of a transformer's FC layers by algorithm, chips, mesh and
 slice count, and the breakdown of communication. One panel per model."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from pandas import DataFrame, concat
@@ -14,7 +14,15 @@ from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number
 
 from ..claims import ResultRows
-from ..drawing import Styles, draw_lines, draw_page, log_axis, select_simulated
+from ..drawing import (
+    Styles,
+    draw_lines,
+    draw_page,
+    group_bars,
+    log_axis,
+    select_simulated,
+    stack_bars,
+)
 from .rows import ALL, ROWS
 
 #: In the order of the paper's legend.
@@ -51,7 +59,7 @@ def read(paths: Sequence) -> ResultRows:
 def _panels(
     rows: DataFrame,
     panel: Callable,
-    styles: Styles | Iterable[FillStyle],
+    styles: Styles,
     notes: list[str],
     *margins_in: float,
     finding: str,
@@ -124,14 +132,9 @@ def _breakdown(rows: ResultRows, options: Options) -> Made:
 
     def panel(of_model: DataFrame) -> tuple:
         near = of_model[of_model.share <= limit]
-        base = near[[*_PARTS]].cumsum(axis=1) - near[[*_PARTS]]
-        names = [f"{row.algorithm}  {number(row.share)}" for row in near.itertuples()]
-        y = Axis("", (len(near) - 0.5, -0.5), ticks=dict(enumerate(names)))
-        marks = [Marks("rule", "as long as the GEMMs", [1, 1], y.limits)]
-        marks += [
-            Marks("bars", fill.name, near[part], range(len(near)), (), fill, base[part], True)
-            for part, fill in _PARTS.items()
-        ]
+        names = near.algorithm + "  " + near.share.map(number)
+        bars, y = stack_bars(near.set_axis(names), _PARTS, across=True)
+        marks = [Marks("rule", "as long as the GEMMs", [1, 1], y.limits), *bars]
         return Axis("communication ÷ GEMMs, in time", (0, limit)), y, marks
 
     notes = [
@@ -144,38 +147,30 @@ def _breakdown(rows: ResultRows, options: Options) -> Made:
     hidden = " and ".join(less.index[less]) or "no algorithm"
     finding = f"On {table.chips.iloc[0]} chips {hidden} could hide all communication, because it "
     finding += "takes less time than the GEMMs"
-    return _panels(table, panel, _PARTS.values(), notes, 1.2, 1.15, finding=finding)
+    return _panels(table, panel, _PARTS, notes, 1.2, 1.15, finding=finding)
 
 
 def _shapes(rows: ResultRows, options: Options) -> Made:
     """Figure 11: the distinct GEMM shapes of each model."""
     every = _most_chips(rows)
-    every = every[every["product"] != ALL]
-    every = every.assign(name=every.layer + " " + every["product"].map(_MULTIPLICATIONS))
-    styles = _shown(every, dashes="None")
+    every = every[(every["product"] != ALL) & (every.algorithm != _FREE)]
+    every = every.drop_duplicates(["model", "m", "n", "k", "algorithm"])
+    every = every.assign(name=every.layer + "\n" + every["product"].map(_MULTIPLICATIONS))
+    fills = {name: FillStyle(name, style.color) for name, style in _shown(every).items()}
 
     def panel(table: DataFrame) -> tuple:
-        shown = table.name[~table.duplicated(["m", "n", "k"])]
         shares = table.pivot(index="name", columns="algorithm", values="utilization_percent")
-        y = Axis("", (len(shown) - 0.5, -0.5), ticks=dict(enumerate(shown)))
-        marks = [
-            Marks(
-                "points", name, list(shares.loc[shown, name]), range(len(shown)), (), styles[name]
-            )
-            for name in styles
-            if name in shares
-        ]
-        return _PERCENT, y, marks
+        marks, axis = group_bars(shares.loc[table.name.unique(), [*fills]], fills)
+        return axis, _PERCENT, marks
 
     notes = [
-        "one row for each GEMM shape, named after the first GEMM that has it; each algorithm on "
+        "one group for each GEMM shape, named after the first GEMM that has it; each algorithm on "
         "its best mesh for the whole model"
     ]
-    distinct = every.drop_duplicates(["model", "m", "n", "k", "algorithm"])
-    shapes = distinct.sort_values("utilization_percent", ascending=False, kind="stable")
+    shapes = every.sort_values("utilization_percent", ascending=False, kind="stable")
     best = shapes.drop_duplicates(["model", "m", "n", "k"]).algorithm.value_counts()
     finding = f"{best.index[0]} has the best utilization on {best.iloc[0]} of {best.sum()} shapes"
-    return _panels(every, panel, styles, notes, 1.6, 0.8, finding=finding)
+    return _panels(every, panel, fills, notes, 1.6, finding=finding)
 
 
 _BEST = (
