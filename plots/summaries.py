@@ -22,6 +22,7 @@ SUMMARIES = {
     "llm-strong": "MeshSlice, Figure 12: utilization at one batch as chips grow",
     "llm-breakdown": "MeshSlice, Figure 10: time of communication in parts over that of GEMMs",
     "llm-shapes": "MeshSlice, Figure 11: utilization by GEMM shape",
+    "llm-model": "MeshSlice, Figures 13, 14: utilization by mesh and slices, and by its cost model",
     "overlap-flux": "FLUX, Figures 4 and 11 to 15: overlap efficiency by machine and m",
     "overlap-td": "Triton-distributed, Figures 11 to 14, 17, 18: speedups, ours over the paper's",
     "overlap-td-experts": "Triton-distributed, Tables 4 and 5: times with experts",
