@@ -91,9 +91,9 @@ def _shown(rows: DataFrame) -> Styles:
     return {name: style for name, style in _STYLES.items() if name in there}
 
 
-def _find_best(rows: DataFrame, each: str | list[str]) -> DataFrame:
+def _find_best(rows: DataFrame, by: str | list[str]) -> DataFrame:
     """The row with the highest utilization of each model or GEMM."""
-    return rows.loc[rows.groupby(each, sort=False).utilization_percent.idxmax()]
+    return rows.loc[rows.groupby(by, sort=False).utilization_percent.idxmax()]
 
 
 def _scaling(study: str, note: str, rows: ResultRows, options: Options) -> Made:

@@ -103,7 +103,7 @@ def test_without_look_ahead_meshslice_is_as_many_multiplications_as_slices():
         options = {name: case.options[name] for name in ("dataflow", "mesh")}
         one = replace(case, algorithm="collective", options=options, **extents)
         assert seconds == pytest.approx(4 * predict(one, machine).best_s)
-        assert case.options["slices"] == 4
+        assert (case.options["slices"], case.options["block"]) == (4, 8)
 
 
 @pytest.mark.parametrize("both_directions", [False, True])
