@@ -22,6 +22,7 @@ SUMMARIES = {
     "llm-strong": "MeshSlice, Figure 12: utilization at one batch as chips grow",
     "llm-breakdown": "MeshSlice, Figure 10: time of communication in parts over that of GEMMs",
     "llm-shapes": "MeshSlice, Figure 11: utilization by GEMM shape",
+    "llm-model": "MeshSlice, Figures 13, 14: utilization by mesh and slices, and by its cost model",
     "overlap-flux": "FLUX, Figures 4 and 11 to 13: time by m and method, and overlap efficiency",
     "overlap-flux-small": "FLUX, Figures 14 and 15: the same at small m, and on 16 GPUs",
     "overlap-td": "Triton-distributed, Figures 11 to 14, 17, 18: speedups, ours and the paper's",

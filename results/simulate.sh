@@ -27,11 +27,10 @@ python -m benchmarks model.readings --out $to/readings
 python -m drbench.launch.papers results
 
 # Timelines
-mkdir -p $to/timeline-2x2 $to/timeline-overlap
+mkdir -p $to/timeline-4x4 $to/timeline-overlap
 for algorithm in cannon summa collective wang meshslice; do
-    drbench simulate -p 4 -m 3Ki -n 3Ki -k 3Ki --preset block --algorithm $algorithm --mesh 2x2 \
-        --machine results/measured/epyc-2core/model/throttled/here.toml --transport throttled:0.205,20 \
-        --timeline $to/timeline-2x2/$algorithm.json
+    drbench simulate -p 16 -m 16Ki -n 48Ki -k 12Ki --dtype bfloat16 --algorithm $algorithm --mesh 4x4 \
+        --machine tpuv4sim-4x4 --timeline $to/timeline-4x4/$algorithm.json
 done
 # FLUX, Figures 5 and 6, on the sizes of Figure 13 (m = 1024) with the options that its study found the fastest
 layer() {

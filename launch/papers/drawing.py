@@ -98,7 +98,15 @@ def stack_bars(
 def group_bars(
     table: DataFrame, fills: Mapping[str, FillStyle], across: bool = False
 ) -> tuple[list[Marks], Axis]:
-    """As :func:`stack_bars`, but the columns of a row are bars side by side, in their order."""
+    """As :func:`stack_bars`, but the columns of a row are bars side by side, in their order.
+
+    Examples
+    --------
+    >>> table = DataFrame({"TE": [3, 4], "FLUX": [2, 1]}, index=["512", "1024"])
+    >>> marks, axis = group_bars(table, {name: FillStyle(name, "#0072B2") for name in table})
+    >>> [(of.name, of.x, of.y) for of in marks], axis.ticks
+    ([('TE', [0, 3], [3.0, 4.0]), ('FLUX', [1, 4], [2.0, 1.0])], {0.5: '512', 3.5: '1024'})
+    """
     return stack_bars(concat({name: table[[name]] for name in table}).swaplevel(), fills, across)
 
 

@@ -23,29 +23,38 @@ from ..drawing import (
     select_simulated,
     stack_bars,
 )
-from .rows import ALL, ROWS
+from .rows import ALL, ROWS, is_tried
 
 #: In the order of the paper's legend.
 _NAMES = {
     "meshslice": "MeshSlice",
     "wang": "Wang",
-    "wang-free": "Wang, free loop count",
     "collective": "Collective",
     "cannon": "Cannon",
     "summa": "SUMMA",
     "tensor_parallel_1d": "1-D TP",
     "fsdp": "FSDP",
 }
-_FREE = _NAMES["wang-free"]
 _STYLES = {shown: style_of(name) for name, shown in _NAMES.items()}
-_STYLES[_FREE] = LineStyle("#E8A9CD", "^", (0, (1.2, 1.2)))
+_MODELS = {"gpt3": "GPT-3", "megatron-nlg": "Megatron-NLG"}
+#: Looks of the paper's points, darker than the lines.
+_PAPER = {
+    "MeshSlice": LineStyle("#08306B", "*", "None"),
+    "Wang": LineStyle("#7A0B51", "*", "None"),
+}
 #: Parts of the communication time, as bars are stacked.
 _PARTS = {
     "transfer_s": FillStyle("transfer", "#0072B2"),
     "sync_s": FillStyle("synchronization", "#E69F00", "////"),
     "launch_s": FillStyle("launch", "#CC79A7", "\\\\\\\\"),
 }
-_FAR = 4  # times the median
+#: The studies of Figures 13 and 14, and the titles of their axes.
+_TUNED = {"meshes": "mesh", "slices": "slice count on 32x8"}
+#: The two results that they compare.
+_ESTIMATES = {
+    "utilization_percent": FillStyle("simulated", "#0072B2"),
+    "estimated": FillStyle("by the autotuner's cost model", "#E69F00"),
+}
 _MULTIPLICATIONS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
 _PERCENT = Axis("FLOP utilization (%)", (0, 102))
 
@@ -53,7 +62,7 @@ _PERCENT = Axis("FLOP utilization (%)", (0, 102))
 def read(paths: Sequence) -> ResultRows:
     """Rows of CSV files and of folders of them, with the algorithms' names of the legend."""
     rows = DataFrame(ROWS.read(paths))
-    return ResultRows(rows.assign(algorithm=rows.algorithm.map(_NAMES)))
+    return ResultRows(rows.replace({"algorithm": _NAMES, "model": _MODELS}))
 
 
 def _panels(
@@ -76,40 +85,34 @@ def _panels(
     return draw_page(charts, styles, notes, *margins_in, finding=finding)
 
 
-def _best_of_models(rows: DataFrame, column: str, unit: str) -> str:
-    """The best algorithm of each model with its number."""
-    rows = rows.sort_values(column, ascending=False, kind="stable")
-    best = rows.drop_duplicates("model").sort_values("model")
-    return ", ".join(
-        f"{row.model} {row.algorithm} {number(getattr(row, column))}{unit}"
-        for row in best.itertuples()
-    )
-
-
-def _shown(rows: DataFrame, **changed) -> Styles:
-    """Styles of the algorithms in some rows, with changed attributes."""
+def _shown(rows: DataFrame) -> Styles:
+    """Styles of the algorithms in some rows."""
     there = {*rows.algorithm}
-    return {name: style._replace(**changed) for name, style in _STYLES.items() if name in there}
+    return {name: style for name, style in _STYLES.items() if name in there}
+
+
+def _find_best(rows: DataFrame, by: str | list[str]) -> DataFrame:
+    """The row with the highest utilization of each model or GEMM."""
+    return rows.loc[rows.groupby(by, sort=False).utilization_percent.idxmax()]
 
 
 def _scaling(study: str, note: str, rows: ResultRows, options: Options) -> Made:
     """Figures 9 and 12; stars are the paper's numbers."""
     every = select_simulated(rows, study, product=ALL)
     paper = rows.table[(rows.table["mode"] == "published") & (rows.table.study == study)]
-    starred = _shown(paper, marker="*", dashes="None").items()
-    styles = _shown(every) | {f"{name}, the paper": style for name, style in starred}
+    # the first are on top
+    styles = {f"{name}, the paper": _PAPER[name] for name in paper.algorithm} | _shown(every)
     paper = paper.assign(algorithm=paper.algorithm + ", the paper")
     x = log_axis("chips", every.chips)
 
     def panel(table: DataFrame) -> tuple:
         shares = table.pivot(index="chips", columns="algorithm", values="utilization_percent")
-        # the first marks are on top: those of the paper
-        marks = draw_lines(shares, styles)
-        return x, _PERCENT, sorted(marks, key=lambda mark: mark.style.marker != "*")
+        return x, _PERCENT, draw_lines(shares, styles)
 
-    most = every[every.chips == every.chips.max()]
-    finding = f"Highest utilization on {most.chips.iloc[0]} chips: "
-    finding += _best_of_models(most, "utilization_percent", " %")
+    chips = every.chips.max()
+    best = _find_best(every[every.chips == chips], "model").itertuples()
+    texts = (f"{row.algorithm} {row.utilization_percent:.1f} % ({row.model})" for row in best)
+    finding = f"Best on {chips} chips: {', '.join(texts)}"
     return _panels(concat([every, paper]), panel, styles, [note], 2.1, finding=finding)
 
 
@@ -121,39 +124,60 @@ def _most_chips(rows: ResultRows) -> DataFrame:
 
 def _breakdown(rows: ResultRows, options: Options) -> Made:
     """Figure 10: communication of the busiest link, overlapped or not, over the time of local
-    GEMMs, in its parts. One far beyond all others would make these unreadable: its number is in the
-    small print."""
+    GEMMs, in its parts."""
     table = _most_chips(rows)
-    table = table[(table["product"] == ALL) & (table.algorithm != _FREE)]
+    table = table[table["product"] == ALL]
     parts = table[[*_PARTS]].div(table.compute_s, axis=0)
     table = table.assign(**parts, share=parts.sum(axis=1)).sort_values(["model", "share"])
-    limit = 1.05 * table[table.share < _FAR * table.share.median()].share.max()
-    far = table[table.share > limit]
+    most = table.share.max()
 
     def panel(of_model: DataFrame) -> tuple:
-        near = of_model[of_model.share <= limit]
-        names = near.algorithm + "  " + near.share.map(number)
-        bars, y = stack_bars(near.set_axis(names), _PARTS, across=True)
+        names = of_model.algorithm + "  " + of_model.share.map(number)
+        bars, y = stack_bars(of_model.set_axis(names), _PARTS, across=True)
         marks = [Marks("rule", "as long as the GEMMs", [1, 1], y.limits), *bars]
-        return Axis("communication ÷ GEMMs, in time", (0, limit)), y, marks
+        return Axis("communication ÷ GEMMs, in time", (0, 1.05 * most)), y, marks
 
     notes = [
         "communication of a chip's busiest link, overlapped or not; only what is left of the "
         "dashed line can be hidden behind the GEMMs"
     ]
-    texts = [f"{row.algorithm} {number(row.share)} ({row.model})" for row in far.itertuples()]
-    notes += [f"not drawn, since it is far beyond the axis: {', '.join(texts)}"] * bool(texts)
-    less = (table.share < 1).groupby(table.algorithm, sort=False).all()
-    hidden = " and ".join(less.index[less]) or "no algorithm"
-    finding = f"On {table.chips.iloc[0]} chips {hidden} could hide all communication, because it "
-    finding += "takes less time than the GEMMs"
+    ours = table[table.algorithm == "MeshSlice"]
+    finding = (
+        f"MeshSlice communicates for {' and '.join(ours.share.map(number))} times as long as it "
+        f"multiplies, and can hide most of it; others for up to {number(most)} times as long"
+    )
     return _panels(table, panel, _PARTS, notes, 1.2, 1.15, finding=finding)
+
+
+def _estimates(rows: ResultRows, options: Options) -> Made:
+    """Figures 13 and 14: utilization by mesh and by slice count, simulated and estimated."""
+    table = select_simulated(rows, [*_TUNED])
+    table = table[table.mesh.map(is_tried)]
+    table = table.assign(
+        estimated=table.utilization_percent * table.seconds / table.estimated_s,
+        at=table.mesh.where(table.study == "meshes", table.slices.str.split("-").str[0]),
+    )
+    charts = []
+    for (study, model), of in table.groupby(["study", "model"], sort=False):
+        bars, x = group_bars(of.set_index("at")[[*_ESTIMATES]], _ESTIMATES)
+        x, first = x._replace(title=_TUNED[study]), of.iloc[0]
+        text = f"MeshSlice on {first.chips} chips, {first.machine}"
+        charts.append(Chart(model, text, x, _PERCENT, bars))
+    meshes = table[(table.study == "meshes") & (table.model == "GPT-3")].set_index("mesh")
+    seconds = meshes.seconds
+    finding = (
+        f"The mesh decides: GPT-3 is {seconds.max() / seconds.min():.1f} times as fast on "
+        f"{seconds.idxmin()} as on {seconds.idxmax()} (2.4 times in the paper); the cost model "
+        f"chooses {meshes.estimated_s.idxmin()}"
+    )
+    notes = ["the meshes that the authors' autotuner tries, of at least four rows and columns"]
+    return draw_page(charts, _ESTIMATES, notes, 1.3, finding=finding)
 
 
 def _shapes(rows: ResultRows, options: Options) -> Made:
     """Figure 11: the distinct GEMM shapes of each model."""
     every = _most_chips(rows)
-    every = every[(every["product"] != ALL) & (every.algorithm != _FREE)]
+    every = every[every["product"] != ALL]
     every = every.drop_duplicates(["model", "m", "n", "k", "algorithm"])
     every = every.assign(name=every.layer + "\n" + every["product"].map(_MULTIPLICATIONS))
     fills = {name: FillStyle(name, style.color) for name, style in _shown(every).items()}
@@ -167,15 +191,14 @@ def _shapes(rows: ResultRows, options: Options) -> Made:
         "one group for each GEMM shape, named after the first GEMM that has it; each algorithm on "
         "its best mesh for the whole model"
     ]
-    shapes = every.sort_values("utilization_percent", ascending=False, kind="stable")
-    best = shapes.drop_duplicates(["model", "m", "n", "k"]).algorithm.value_counts()
+    best = _find_best(every, ["model", "m", "n", "k"]).algorithm.value_counts()
     finding = f"{best.index[0]} has the best utilization on {best.iloc[0]} of {best.sum()} shapes"
     return _panels(every, panel, fills, notes, 1.6, finding=finding)
 
 
 _BEST = (
     "every algorithm at its own best mesh; Cannon needs a square one; Wang has as many loop "
-    "iterations as MeshSlice has slices, or as many as are best (free loop count)"
+    "iterations as MeshSlice has slices"
 )
 FIGURES = tuple(
     Figure(name, SUMMARIES[name], make, read=read)
@@ -184,5 +207,6 @@ FIGURES = tuple(
         "llm-strong": partial(_scaling, "strong", f"{_BEST}; FSDP's batch would have to grow"),
         "llm-breakdown": _breakdown,
         "llm-shapes": _shapes,
+        "llm-model": _estimates,
     }.items()
 )

@@ -65,3 +65,15 @@ class LlmRow(NamedTuple):
 
 LlmRows = Iterator[LlmRow]
 ROWS = RowFiles(LlmRow, "rows of an LLM study", "python -m drbench.launch.papers DIR")
+
+
+def is_tried(mesh: str) -> bool:
+    """Whether the authors' autotuner tries a mesh: it has at least four rows and four columns
+    (Autotuner.py).
+
+    Examples
+    --------
+    >>> is_tried("64x4"), is_tried("2x128")
+    (True, False)
+    """
+    return min(map(int, mesh.split("x"))) >= 4

@@ -20,15 +20,17 @@ prologue plus epilogue, which execute the operations that are not overlapped, an
 iteration of the steady state, where communications are overlapped with computations". So part (i)
 is all that a program moves before its first GEMM and after its last, at once on different links
 (the gather and the scatter of Collective, or of MeshSlice's first and last slice; Cannon's skews;
-Wang's one collective), and the last GEMM; part (ii) is the rest, as long as the GEMMs or the
-busiest link. The 1-D algorithms overlap as Wang's (§4.3), and are timed as it is.
+Wang's one collective), and in MeshSlice and SUMMA the last GEMM, which nothing overlaps; part (ii)
+is the rest, as long as the GEMMs or the busiest link. In Wang's and Cannon's algorithms that is
+"the execution of the iterations", all of them. The 1-D algorithms overlap as Wang's (§4.3), and are
+timed as it is.
 
 The algorithms run on the FC layers of a transformer, each at its own best mesh (MeshSlice, §4.2,
 §4.3 and §5.1). A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the
 chips. The loops of ``wang`` and ``summa`` have as many iterations as MeshSlice has slices by
-the autotuner (§4.2); ``wang-free`` is Wang's with the fastest number for each multiplication. The
-1-D ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are
-overlapped in the same way, with the fastest number of iterations. Their multiplications, by layer:
+the autotuner (§4.2). The 1-D ones run on one ring of all chips, which uses two of a chip's four
+links (§4.3), and are overlapped as Wang's, with the fastest number of iterations. Their
+multiplications, by layer:
 
 ==================  =========================  =========================  ==========================
                     Y = X·W                    X' = Y'·Wᵀ                 W' = Xᵀ·Y'
@@ -61,6 +63,7 @@ from drbench.program.trace import Trace
 
 from ..claims import Changed
 from .autotuner import (
+    BLOCK,
     MODELS,
     Layer,
     LayerMultiplication,
@@ -92,12 +95,10 @@ VARIED = (
 _PARTS = ("compute_s", "launch_s", "sync_s", "transfer_s")
 
 
-ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
+ALGORITHMS = ("meshslice", "wang", "collective", "cannon", "summa")
 ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
-#: Algorithms whose loops are unrolled to as many iterations as MeshSlice has slices (§4.2).
-UNROLLED = ("wang", "summa")
-#: Algorithms with the fastest number of shifts per multiplication.
-FREE = ("wang-free", *ONE_DIMENSIONAL)
+#: Algorithms that GEMMs of slices or panels form, the last of which nothing overlaps.
+SLICING = ("meshslice", "summa")
 #: A case of these studies. The look-ahead is two GEMMs: a ring's shifts use both directions, and a
 #: pair of shifts may belong to two GEMMs.
 _looking_ahead = partial(Case, dtype="bfloat16", prefetch=2)
@@ -211,7 +212,7 @@ class Study:
                     if sliced
                     else None,
                     100 * multiplication.flops / peak / seconds,
-                    *self._parts(case, choice.mesh),
+                    *link_parts(self._trace(case, choice.mesh), machine),
                 )
             )
         times = "seconds", *_PARTS, *["estimated_s"] * sliced
@@ -234,16 +235,11 @@ class Study:
         rank = (mesh[0] // 2) * mesh[1] + mesh[1] // 2 if case.algorithm == "cannon" else 0
         return trace_of(case, self.chips, rank)
 
-    def _parts(self, case: Case, mesh: tuple) -> tuple:
-        """Seconds of the local GEMMs of one chip, and of launches, synchronisation and transfers on
-        its busiest link (Figure 10)."""
-        return link_parts(self._trace(case, mesh), self.machine(mesh))
-
     def _two_parts_s(self, case: Case, mesh: tuple) -> float:
         """Seconds of prologue plus epilogue, and of the steady state (§4.2)."""
         trace = self._trace(case, mesh)
         gemms = [t for t, step in enumerate(trace.steps) if type(step) is Gemm]
-        first, last = gemms[0], gemms[-1]
+        first, last = gemms[0], gemms[-1] + (case.algorithm not in SLICING)
         part = lambda steps: link_parts(replace(trace, steps=steps), self.machine(mesh))
         gemms_s, *moving_s = part(trace.steps[first:last])
         ends_s = sum(part([*trace.steps[:first], *trace.steps[last:]]))
@@ -260,7 +256,7 @@ class Study:
         if name in ONE_DIMENSIONAL:
             return [((1, self.chips), ())]
         best = self.plans[0].slices
-        meshes = [(mesh, best if name in UNROLLED else slices) for mesh, slices, _ in self.plans]
+        meshes = [(mesh, slices if name == "meshslice" else best) for mesh, slices, _ in self.plans]
         return [mesh for mesh in meshes if name != "cannon" or len({*mesh[0]}) == 1]
 
     def cases_on(self, name: str, mesh: tuple, slices: tuple) -> list[tuple[Case, tuple]]:
@@ -276,13 +272,13 @@ class Study:
         ]
 
     def _fastest(self, name: str, case: Case, mesh: tuple) -> tuple[float, Case]:
-        """(simulated seconds, case): with a free number of shifts per multiplication the fastest
-        among the case's number and all smaller powers of two."""
-        powers = range(case.options["unroll"].bit_length()) if name in FREE else ()
-        cases = [case, *(_unrolled(case, 2**power) for power in powers)]
-        return min(
-            ((self._seconds(case, mesh), case) for case in cases), key=lambda timed: timed[0]
-        )
+        """(simulated seconds, case): of a 1-D algorithm with the fastest number of shifts in an
+        iteration, among the case's and all smaller powers of two."""
+        powers = range(case.options["unroll"].bit_length()) if name in ONE_DIMENSIONAL else ()
+        options = (case.options | {"unroll": 2**power} for power in powers)
+        cases = [case, *(replace(case, options=of) for of in options)]
+        timed = ((self._seconds(case, mesh), case) for case in cases)
+        return min(timed, key=lambda pair: pair[0])
 
     def _seconds(self, case: Case, mesh: tuple) -> float:
         """Seconds; equal multiplications are timed once. Without look-ahead a slice begins when the
@@ -310,24 +306,23 @@ class Study:
         """An algorithm on a mesh."""
         cases = self.cases_on(name, mesh, slices)
         timed = (self._fastest(name, replace(case, **options), torus) for case, torus in cases)
-        counts = slices if name in ("meshslice", *UNROLLED) else ()
+        counts = slices if name in ("wang", *SLICING) else ()
         return MeshChoice(name, mesh, counts, *zip(*timed))
 
 
 def _case(algorithm: str, multiplication: LayerMultiplication, mesh: tuple, slices: int) -> Case:
-    """The case of a multiplication. A slice is one range of each shard, not several blocks of 8,
-    which have as many bytes and are packed as often."""
+    """The case of a multiplication."""
     (rows, cols), shape = mesh, (multiplication.m, multiplication.n, multiplication.k)
     options = {"dataflow": multiplication.dataflow, "mesh": f"{rows}x{cols}"}
     if algorithm == "meshslice":
-        options["slices"] = slices
+        options |= {"slices": slices, "block": BLOCK}
     elif algorithm == "summa":
         options["unroll"] = -(-lcm(rows, cols) // slices)
-    elif algorithm in ("wang", "wang-free"):
+    elif algorithm == "wang":
         problem = get_algorithm("wang").problem(*shape, rows * cols, **options)
         ring = cols if costlier_direction(problem, **options) == "row" else rows
-        options["unroll"] = max(1, -(-ring // slices) if algorithm == "wang" else ring // 2)
-    return _looking_ahead(*shape, algorithm=algorithm.removesuffix("-free"), options=options)
+        options["unroll"] = -(-ring // slices)
+    return _looking_ahead(*shape, algorithm=algorithm, options=options)
 
 
 def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
@@ -359,10 +354,6 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
             for shape, (name, options) in zip(layer.shapes, kinds)
         ]
     return out
-
-
-def _unrolled(case: Case, shifts: int) -> Case:
-    return replace(case, options=case.options | {"unroll": shifts})
 
 
 def simulate(changed: Changed) -> list[LlmRow]:

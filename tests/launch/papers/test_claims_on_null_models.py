@@ -42,6 +42,7 @@ HOLDS_ALL_THE_SAME = {
     ("shuffled", "M11"): "it is about a level that most algorithms have",
     ("FLOPs alone", "M11"): "the paper's case is bound by compute",
     ("one time", "M11"): "the mean of the algorithms has that level",
+    ("shuffled", "M25"): "three of the five rows of Table 3 have that level",
     ("shuffled", "F3"): "it is about the signs at the ends: a shuffle has them in one of four",
     ("shuffled", "F4"): "the best of 48 times is 96 % hidden by chance",
     ("shuffled", "F11"): "a maximum of two, within 25 points",
