@@ -46,8 +46,9 @@ SIMULATED_SHARE = 1e-6
 MOST_RANKS = 4
 #: The sweeps to run: of the figures' layers, and of DTensor.
 LAYERS, DTENSOR = ("mlp1", "mlp2"), "mlp1-dtensor"
-#: Options with ``--quick``: three repeats, the fewest with a median.
-QUICK = " -o iters=3 -o budget=0"
+#: Options without and with ``--quick``: the scale of ARTIFACT.md, or half of it with three repeats,
+#: the fewest with a median.
+SIZES = {False: " --scale=1/16", True: " --scale=1/32 -o iters=3 -o budget=0"}
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 #: Definitions of ``python`` and ``drbench`` in shell lines: those of this checkout.
 _SHELL = (
@@ -180,8 +181,8 @@ class CheckSettings:
 
     def words(self, sweep: str) -> str:
         """The arguments after the name of a sweep, on the command line."""
-        words = ["-p", str(self.ranks), f"--out={self.out / sweep}", "--scale=1/16", "--fresh"]
-        return shlex.join(words) + QUICK * self.quick
+        words = ["-p", str(self.ranks), f"--out={self.out / sweep}", "--fresh"]
+        return shlex.join(words) + SIZES[self.quick]
 
     def run(self, line: str) -> int:
         """Run a shell line in the checkout, with its output on standard error, and return its exit
@@ -248,7 +249,7 @@ def experiments(place: CheckSettings) -> Tasks:
         line = f"python launch/launch_experiments_{layer}.py {place.words(layer)}"
         description = "every case ran and equals A·B exactly"
         yield program(f"step3.{layer}", description, f"{line} > {text}.txt")
-        line = f"python plots/plot_{layer}.py -o {figure} < {text}.txt"
+        line = f"python plots/plot_{layer}.py --save {figure} < {text}.txt"
         yield program(f"step4.{layer}", "the figure of these cases", line)
 
 
