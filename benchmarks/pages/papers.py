@@ -2,13 +2,11 @@
 
 import re
 
-from drbench.launch.papers import papers
-
-from .records import RESULTS, records, rows, where
+from .records import records, rows, where
 from .tables import table
 
-#: Most columns of a row of a table.
-_WIDTH = 120
+#: Most characters of our numbers in a table.
+_WIDTH = 100
 
 
 def _cut(text: str, width: int) -> str:
@@ -30,19 +28,37 @@ def _cut(text: str, width: int) -> str:
     return f"{best} …".strip()
 
 
-def claims(paper: str, letter: str = "") -> str:
-    """Each claim of ``slicing``, ``meshslice`` or ``overlap`` whose name begins with a letter, with
-    its verdict and our number, cut where a row would be too wide; a claim that is not reproduced
-    has a link to the reason."""
+def answer(letter: str) -> str:
+    """How many claims of a paper hold, and which of these prove little."""
+    mine = _claims_of(letter)
+    holds = mine[mine.verdict == "PASS"]
+    little = holds[holds.reason != ""].claim
+    text = f"**{len(holds)} of {len(mine)} claims hold in our simulations**"
+    if len(little):
+        text += f", {len(little)} of which prove{'s' * (len(little) == 1)} little"
+        text += f" ({', '.join(little)})"
+    return f"{text}.\n"
+
+
+def claims(letter: str) -> str:
+    """Each claim whose name begins with a letter: the paper's number and ours, cut where it is long,
+    the verdict with a link to the section about it, and the reason."""
     lines = []
-    for result in papers()[paper].verdicts(RESULTS, lambda name: name.startswith(letter)):
-        claim = result.claim
-        anchor = claim.see.partition("#")[2]
-        verdict = {"PASS": "yes", "KNOWN": f"[no](#{anchor})"}.get(result.word, result.word)
-        cells = claim.name, verdict, claim.text
-        width = _WIDTH - len("|  |  |  |  |") - sum(map(len, cells))
-        lines.append((*cells, _cut(result.ours.replace("|", "/"), width)))
-    return table(["claim", "reproduced", "what the paper states", "our number"], lines)
+    for claim in _claims_of(letter).itertuples():
+        verdict = {"PASS": "yes", "KNOWN": f"[no](#{claim.see.partition('#')[2]})"}.get(
+            claim.verdict, claim.verdict
+        )
+        if claim.verdict == "PASS" and claim.reason:
+            verdict += ", proves little"
+        ours = _cut(claim.ours.replace("|", "/"), _WIDTH)
+        lines.append((claim.claim, claim.text, claim.theirs, ours, verdict, claim.reason))
+    return table(["", "claim", "paper", "ours", "holds", "reason"], lines)
+
+
+def _claims_of(letter: str):
+    """The committed claims whose names begin with a letter."""
+    verdicts = rows("claims.csv").fillna("")
+    return verdicts[verdicts.claim.str.startswith(letter)]
 
 
 def _sensitivity():
@@ -78,15 +94,17 @@ _WHOSE = {
 
 
 def claim_counts(folder: str) -> str:
-    """How many claims of each paper pass; ``folder`` is where the results pages are."""
-    verdicts = rows("claims.csv")
+    """How many claims of each paper hold, how many of these prove little, and how many do not hold;
+    ``folder`` is where the results pages are."""
     lines = []
     for letter, (whose, page) in _WHOSE.items():
-        mine = verdicts[verdicts.claim.str.startswith(letter)]
-        counts = [(mine.verdict == word).sum() for word in ("PASS", "KNOWN")]
+        mine = _claims_of(letter)
+        holds = mine.verdict == "PASS"
+        counts = holds.sum(), (holds & (mine.reason != "")).sum(), (mine.verdict == "KNOWN").sum()
         sources = " and ".join(dict.fromkeys(mine.source))
         lines.append((letter, whose, sources, *counts, f"[{page}.md]({folder}/{page}.md)"))
-    return table(["", "claims of", "our numbers", "PASS", "not reproduced", "page"], lines)
+    heads = ["claims of", "our numbers", "hold", "of these prove little", "not reproduced", "page"]
+    return table(["", *heads], lines)
 
 
 #: Readings of MLP-2 on pvc12, as results/simulated/readings has them, in the page's words.

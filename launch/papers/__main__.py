@@ -26,14 +26,14 @@ def write_claims(path: Path) -> None:
     before = dict(zip(*map(read_csv(path).get, ("claim", "verdict")))) if path.exists() else {}
     values = attrgetter(
         *("claim.name", "word", "claim.source", "claim.text", "claim.theirs", "ours"),
-        *("claim.threshold", "claim.records", "claim.see"),
+        *("claim.threshold", "claim.records", "reason", "claim.see"),
     )
     rows = [
         values(verdict)
         for paper in papers().values()
         for verdict in paper.verdicts(CHECKOUT / "results")
     ]
-    columns = "claim verdict source text theirs ours threshold records see".split()
+    columns = "claim verdict source text theirs ours threshold records reason see".split()
     DataFrame(rows, columns=columns).to_csv(path, index=False)
     changes = [
         f"{name}: {describe_word(before.get(name, 'no verdict'))} before, "

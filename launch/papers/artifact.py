@@ -75,7 +75,9 @@ class Check(NamedTuple):
     command : str
         The command that shows it.
     see : str
-        The place in the documentation that explains why a claim does not hold.
+        Why a claim does not hold, with the place in the documentation.
+    little : str
+        Why it proves little that a claim holds.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Check(NamedTuple):
     tolerance: str = ""
     command: str = ""
     see: str = ""
+    little: str = ""
 
 
 #: A verdict, the source of the found value, and the value.
@@ -396,7 +399,8 @@ def of_claim(verdict: ClaimVerdict) -> Check:
         claim.theirs,
         claim.threshold,
         f"drbench artifact --only {claim.name}",
-        claim.see,
+        f"{verdict.reason} {claim.see}".strip() if claim.see else "",
+        "" if claim.see else verdict.reason,
     )
 
 
