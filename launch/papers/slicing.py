@@ -289,7 +289,8 @@ def _p10(f):
     pvc, h100, text = _spreads(f, "mlp2")
     figure = f[_H100_2]
     best = figure.lines[figure.values.iloc[-1].idxmax()].stationary
-    return h100.mean() < pvc.mean() and best == "C", f"{text}; best line S-{best}"
+    smaller = pvc.mean() - h100.mean() > 100 * (1 - COMPETITIVE)
+    return smaller and best == "C", f"{text}; best line S-{best}"
 
 
 def _p10a(f):

@@ -27,6 +27,7 @@ def test_every_claim_has_a_source_and_a_criterion(paper):
             files = re.sub(r"\{(.*?)\}", "*", path)
             assert list(ROOT.glob(files)), (claim.name, path)
         assert (ROOT / claim.see.partition("#")[0]).exists()
+        assert bool(claim.see) == bool(claim.why), claim.name
 
 
 #: The files of a paper: its claims, its records being a number; and a figure.
