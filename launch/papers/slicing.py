@@ -523,8 +523,9 @@ def _as_it_is(name: str) -> list[Record]:
 
 
 def _records(machine: Machine) -> list[Record]:
-    cases = [case for layer in ("mlp1", "mlp2") for case in cases_for_claims(layer, machine.devices)]
-    machines = [machine]
+    cases, machines = [], [machine]
+    for layer in ("mlp1", "mlp2"):
+        cases += cases_for_claims(layer, machine.devices)
     if machine.name == MACHINES[0]:
         faster = machine.vary("links.xe.bandwidth_bytes_per_s", 26.5 / 20)
         machines.append(replace(faster, name=TABLE_2))
