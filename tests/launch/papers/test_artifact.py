@@ -187,6 +187,18 @@ def test_a_claim_that_holds_contrary_to_the_documentation_fails(own):
     assert words(own(it=4), "Z2")["Z2"] == "FAIL"
 
 
+def test_a_claim_that_proves_little_says_why_and_is_counted_apart(own, capsys, tmp_path):
+    little = replace(CLAIMS[0], little="the limit is wide")
+    own(claims=[little, replace(CLAIMS[1], why="it is three")])
+    assert main(["artifact", "--only", "Z", "--out", str(tmp_path / "out")]) == 0
+    described = capsys.readouterr().out
+    assert "little    the limit is wide\n" in described
+    assert "why       it is three page.md#z2\n" in described
+    assert (
+        "claims, prove little  1 PASS" in described and "claims, simulated     0 PASS" in described
+    )
+
+
 def test_a_claim_without_records_or_without_a_check_fails(own):
     lost = Claim("Z3", "its row is missing", lambda it: {}[it])
     place = own(claims=[CLAIMS[0], lost], Z99="PASS,it 3")
