@@ -64,8 +64,8 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
 
     Each line gives the source of its number (measured here, committed records of which machine,
     simulated, arithmetic, published), the expected and the found value, and the command that shows
-    it; for a claim also its threshold, and why it proves little, if it does. Exit code 1 if there is
-    a FAIL.
+    it; for a claim also its threshold, and the reason if it does not hold or proves little. Exit
+    code 1 if there is a FAIL.
 
     \b
       drbench artifact --quick
