@@ -11,7 +11,6 @@ from drbench.launch.cases.sweep_values import read_toml
 
 from .claims import HOLDS, Changed, Paper, check_claims
 
-
 #: The change to the constants that :func:`first_constants` has.
 FIRST = "the first constants"
 
