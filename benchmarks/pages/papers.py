@@ -2,6 +2,10 @@
 
 import re
 
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.papers import papers
+from drbench.launch.papers.vary import FIRST, first_constants
+
 from .records import records, rows, where
 from .tables import table
 
@@ -41,8 +45,8 @@ def answer(letter: str) -> str:
 
 
 def claims(letter: str) -> str:
-    """Each claim whose name begins with a letter: the paper's number and ours, cut where it is long,
-    the verdict with a link to the section about it, and the reason."""
+    """Each claim whose name begins with a letter: the paper's number and ours, cut where it is
+    long, the verdict with a link to the section about it, and the reason."""
     lines = []
     for claim in _claims_of(letter).itertuples():
         verdict = {"PASS": "yes", "KNOWN": f"[no](#{claim.see.partition('#')[2]})"}.get(
@@ -62,9 +66,9 @@ def _claims_of(letter: str):
 
 
 def _sensitivity():
-    """The changes of machines, each with a dict of the claims whose verdict it changes. Left out
-    are claims whose verdict before the change is not the committed one: fewer cases are simulated
-    here than for the committed verdicts."""
+    """The changes of machines, each with a text of the claims whose verdict it changes. Left out
+    are claims whose verdict before the change is not the committed one, as that of P11, whose
+    schedules are not simulated again."""
     changes = rows("simulated/readings/sensitivity.csv").fillna("")
     committed = rows("claims.csv").set_index("claim").verdict
     words = {"PASS": "holds", "KNOWN": "does not hold"}
@@ -152,6 +156,26 @@ def turns_by_factor(paper: str) -> str:
     others = f"{len(cells) - len(turned)} others"
     lines.append((", ".join(changes.machine.unique()), others, *["none"] * len(cells.columns)))
     return table([*index, *(f"× {factor}" for factor in cells)], lines)
+
+
+def changed_constants(paper: str) -> str:
+    """The constants of a paper's machines that were changed after claims had been simulated, and
+    the verdicts with all of their first values: +P5 holds then, −P5 does not."""
+    lines = []
+    for name in papers()[paper].machines:
+        machine = find_machine(name)
+        for constant, (first, commit) in first_constants(name).items():
+            now = getattr(machine, constant, None) or machine.constant(constant)
+            words = (f"{v:.4g}" if isinstance(v, float) else v for v in (first, now))
+            lines.append((name, f"`{constant}`", *words, commit))
+    text = table(["machine", "constant", "first", "now", "changed in"], lines)
+    return f"{text}\n{verdicts_with(paper, FIRST)}"
+
+
+def verdicts_with(paper: str, change: str) -> str:
+    """The verdicts that differ with another assumption: +P5 holds then, −P5 does not."""
+    signed = where(_sensitivity(), paper=paper, change=change).signed.iloc[0]
+    return f"Verdicts with {change}: {signed or 'as now'}.\n"
 
 
 def dtensor_points() -> str:
