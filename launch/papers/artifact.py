@@ -20,7 +20,7 @@ from math import inf, isclose
 from pathlib import Path
 from typing import NamedTuple
 
-from drbench.errors import MissingError
+from drbench.errors import DrbenchError, MissingError
 from drbench.host.cores import usable_cores
 from drbench.launch.cases.launchers import load_launcher
 from drbench.launch.cases.machine_models import find_machine
@@ -29,7 +29,7 @@ from drbench.launch.host.files import CHECKOUT
 from drbench.launch.host.kernels import without_pins
 from drbench.launch.libraries import get_library
 from drbench.launch.models.explained import case_of
-from drbench.launch.models.predict import predict
+from drbench.launch.models.simulate_sweeps import predict_on
 from drbench.measure.record_file import read_csv
 from drbench.model.machine import Machine
 
@@ -117,7 +117,7 @@ class Task(NamedTuple):
         """Run the check; an exception is a FAIL."""
         try:
             outcome = self.judge(place)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, LookupError, ValueError, DrbenchError) as error:
             outcome = "FAIL", HERE, " ".join(str(error).split()) or type(error).__name__
         return Check(self.name, self.description, *outcome, self.expected, command=self.command)
 
@@ -294,12 +294,12 @@ def measured_rows(place: CheckSettings) -> Tasks:
 
 def _simulated_again(path: Path, machine: Machine, place: CheckSettings) -> Found:
     records, worst = [record for record in read_csv(path) if record.status == "ok"], 0.0
-    for record in records:
-        now = predict(case_of(record), machine, record.ranks)
+    (again,) = predict_on([machine], map(case_of, records), records[0].ranks)
+    for record, now in zip(records, again):
         same = now.status == "ok" and now.moved_bytes == record.moved_bytes
         worst = max(worst, abs(now.best_s / record.best_s - 1) if same else inf)
     return (
-        passed(worst <= SIMULATED_SHARE and len(records) > 0),
+        passed(worst <= SIMULATED_SHARE),
         f"simulated here, compared with results/simulated/{path.name}",
         f"{len(records)} rows, times at most {worst:.1g} apart, inf where bytes differ",
     )
