@@ -134,7 +134,8 @@ FOLDED = {
     "ARTIFACT": [
         "/docs/results/slicing",
         "/docs/results/meshslice",
-        "/docs/results/flux-and-triton",
+        "/docs/results/flux",
+        "/docs/results/triton-distributed",
     ],
     "CONTRIBUTING": [
         "/docs/how-to/extend-drbench",

@@ -22,7 +22,8 @@ _PAGES = {
     "gpu": "docs/results/gpu-accuracy.md",
     "mlp": "docs/results/slicing.md",
     "llm": "docs/results/meshslice.md",
-    "overlap": "docs/results/flux-and-triton.md",
+    "overlap-td": "docs/results/triton-distributed.md",
+    "overlap": "docs/results/flux.md",
     "": "docs/reference/figures.md",
 }
 #: A shorter title names no finding.

@@ -1,14 +1,17 @@
 """Tables of the papers' claims, and what their verdicts depend on."""
 
 import re
+from textwrap import fill
 
+from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.papers import papers
+from drbench.launch.papers.vary import FIRST, first_constants
 
-from .records import RESULTS, records, rows, where
+from .records import records, rows, where
 from .tables import table
 
-#: Most columns of a row of a table.
-_WIDTH = 120
+#: Most characters of our numbers in a table.
+_WIDTH = 100
 
 
 def _cut(text: str, width: int) -> str:
@@ -30,24 +33,48 @@ def _cut(text: str, width: int) -> str:
     return f"{best} …".strip()
 
 
-def claims(paper: str) -> str:
-    """Each claim of ``slicing``, ``meshslice`` or ``overlap`` with its verdict and our number, cut
-    where a row would be too wide; a claim that is not reproduced has a link to the reason."""
+def answer(letter: str) -> str:
+    """How many claims of a paper hold, which of these prove little, and how many hold of those that
+    were added when our numbers were known."""
+    every = _claims_of(letter)
+    mine, later = every[~every.later], every[every.later]
+    holds = mine[mine.verdict == "PASS"]
+    little = holds[holds.reason != ""].claim
+    text = f"**{len(holds)} of {len(mine)} claims hold in our simulations**"
+    if len(little):
+        text += f", {len(little)} of which prove{'s' * (len(little) == 1)} little"
+        text += f" ({', '.join(little)})"
+    if len(later):
+        text += f". Of {later.claim.iloc[0]} to {later.claim.iloc[-1]}, which were added when our "
+        text += f"numbers were known, {(later.verdict == 'PASS').sum()} of {len(later)} hold"
+    return fill(f"{text}.", 120) + "\n"
+
+
+def claims(letter: str) -> str:
+    """Each claim whose name begins with a letter: the paper's number and ours, cut where it is
+    long, the verdict with a link to the section about it, and the reason."""
     lines = []
-    for result in papers()[paper].verdicts(RESULTS):
-        claim = result.claim
-        anchor = claim.see.partition("#")[2]
-        verdict = {"PASS": "yes", "KNOWN": f"[no](#{anchor})"}.get(result.word, result.word)
-        cells = claim.name, verdict, claim.text
-        width = _WIDTH - len("|  |  |  |  |") - sum(map(len, cells))
-        lines.append((*cells, _cut(result.ours.replace("|", "/"), width)))
-    return table(["claim", "reproduced", "what the paper states", "our number"], lines)
+    for claim in _claims_of(letter).itertuples():
+        verdict = {"PASS": "yes", "KNOWN": f"[no](#{claim.see.partition('#')[2]})"}.get(
+            claim.verdict, claim.verdict
+        )
+        if claim.verdict == "PASS" and claim.reason:
+            verdict += ", proves little"
+        ours = _cut(claim.ours.replace("|", "/"), _WIDTH)
+        lines.append((claim.claim, claim.text, claim.theirs, ours, verdict, claim.reason))
+    return table(["", "claim", "paper", "ours", "holds", "reason"], lines)
+
+
+def _claims_of(letter: str):
+    """The committed claims whose names begin with a letter."""
+    verdicts = rows("claims.csv").fillna("")
+    return verdicts[verdicts.claim.str.startswith(letter)]
 
 
 def _sensitivity():
-    """The changes of machines, each with a dict of the claims whose verdict it changes. Left out
-    are claims whose verdict before the change is not the committed one: fewer cases are simulated
-    here than for the committed verdicts."""
+    """The changes of machines, each with a text of the claims whose verdict it changes. Left out
+    are claims whose verdict before the change is not the committed one, as that of P11, whose
+    schedules are not simulated again."""
     changes = rows("simulated/readings/sensitivity.csv").fillna("")
     committed = rows("claims.csv").set_index("claim").verdict
     words = {"PASS": "holds", "KNOWN": "does not hold"}
@@ -69,23 +96,26 @@ def _sensitivity():
 _WHOSE = {
     "P": ("*Slicing Is All You Need*", "slicing"),
     "M": ("MeshSlice", "meshslice"),
-    "F": ("FLUX", "flux-and-triton"),
-    "T": ("Triton-distributed", "flux-and-triton"),
+    "F": ("FLUX", "flux"),
+    "T": ("Triton-distributed", "triton-distributed"),
     "S": ("drbench's own bars", "core"),
     "A": ("accuracy of predictions", "model-accuracy"),
 }
 
 
 def claim_counts(folder: str) -> str:
-    """How many claims of each paper pass; ``folder`` is where the results pages are."""
-    verdicts = rows("claims.csv")
+    """How many claims of each paper hold, how many of these prove little, and how many do not hold,
+    but for those that were added later; ``folder`` is where the results pages are."""
     lines = []
     for letter, (whose, page) in _WHOSE.items():
-        mine = verdicts[verdicts.claim.str.startswith(letter)]
-        counts = [(mine.verdict == word).sum() for word in ("PASS", "KNOWN")]
+        mine = _claims_of(letter)
+        mine = mine[~mine.later]
+        holds = mine.verdict == "PASS"
+        counts = holds.sum(), (holds & (mine.reason != "")).sum(), (mine.verdict == "KNOWN").sum()
         sources = " and ".join(dict.fromkeys(mine.source))
         lines.append((letter, whose, sources, *counts, f"[{page}.md]({folder}/{page}.md)"))
-    return table(["", "claims of", "our numbers", "PASS", "not reproduced", "page"], lines)
+    heads = ["claims of", "our numbers", "hold", "of these prove little", "not reproduced", "page"]
+    return table(["", *heads], lines)
 
 
 #: Readings of MLP-2 on pvc12, as results/simulated/readings has them, in the page's words.
@@ -133,6 +163,26 @@ def turns_by_factor(paper: str) -> str:
     others = f"{len(cells) - len(turned)} others"
     lines.append((", ".join(changes.machine.unique()), others, *["none"] * len(cells.columns)))
     return table([*index, *(f"× {factor}" for factor in cells)], lines)
+
+
+def changed_constants(paper: str) -> str:
+    """The constants of a paper's machines that were changed after claims had been simulated, and
+    the verdicts with all of their first values: +P5 holds then, −P5 does not."""
+    lines = []
+    for name in papers()[paper].machines:
+        machine = find_machine(name)
+        for constant, (first, commit) in first_constants(name).items():
+            now = getattr(machine, constant, None) or machine.constant(constant)
+            words = (f"{v:.4g}" if isinstance(v, float) else v for v in (first, now))
+            lines.append((name, f"`{constant}`", *words, commit))
+    text = table(["machine", "constant", "first", "now", "changed in"], lines)
+    return f"{text}\n{verdicts_with(paper, FIRST)}"
+
+
+def verdicts_with(paper: str, change: str) -> str:
+    """The verdicts that differ with another assumption: +P5 holds then, −P5 does not."""
+    signed = where(_sensitivity(), paper=paper, change=change).signed.iloc[0]
+    return f"Verdicts with {change}: {signed or 'as now'}.\n"
 
 
 def dtensor_points() -> str:

@@ -26,6 +26,7 @@ _CALLED = {
     "tolerance": ("holds if",),
     "command": ("command",),
     "see": ("why",),
+    "little": ("little",),
 }
 
 
@@ -63,7 +64,8 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
 
     Each line gives the source of its number (measured here, committed records of which machine,
     simulated, arithmetic, published), the expected and the found value, and the command that shows
-    it; for a claim also its threshold. Exit code 1 if there is a FAIL.
+    it; for a claim also its threshold, and the reason if it does not hold or proves little. Exit
+    code 1 if there is a FAIL.
 
     \b
       drbench artifact --quick
@@ -121,9 +123,14 @@ def _show_variation(print_line, variation: Variation) -> None:
 
 
 def _by_kind(checks: list[Check]) -> dict[str, list[Check]]:
-    """Claims by the source of our number, and all other checks."""
-    source = lambda check: f"claims, {check.source.split()[0].strip(',')}"
-    return grouped(checks, lambda check: source(check) if check.tolerance else "all but claims")
+    """Claims by the source of our number, those that prove little, and all other checks."""
+
+    def kind(check: Check) -> str:
+        if check.tolerance and not check.little:
+            return f"claims, {check.source.split()[0].strip(',')}"
+        return "claims, prove little" if check.little else "all but claims"
+
+    return grouped(checks, kind)
 
 
 def _show(print_line, check: Check) -> None:

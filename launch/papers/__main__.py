@@ -26,19 +26,19 @@ def write_claims(path: Path) -> None:
     before = dict(zip(*map(read_csv(path).get, ("claim", "verdict")))) if path.exists() else {}
     values = attrgetter(
         *("claim.name", "word", "claim.source", "claim.text", "claim.theirs", "ours"),
-        *("claim.threshold", "claim.records", "claim.see"),
+        *("claim.threshold", "claim.records", "reason", "claim.see", "claim.later"),
     )
     rows = [
         values(verdict)
         for paper in papers().values()
         for verdict in paper.verdicts(CHECKOUT / "results")
     ]
-    columns = "claim verdict source text theirs ours threshold records see".split()
+    columns = "claim verdict source text theirs ours threshold records reason see later".split()
     DataFrame(rows, columns=columns).to_csv(path, index=False)
     changes = [
         f"{name}: {describe_word(before.get(name, 'no verdict'))} before, "
         f"{describe_word(word)} now {see}".rstrip()
-        for name, word, *_, see in rows
+        for name, word, *_, see, _ in rows
         if word != before.get(name)
     ]
     print(*changes or [f"the verdicts of all {len(rows)} claims are as before"], sep="\n")

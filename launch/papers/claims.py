@@ -56,6 +56,11 @@ class Claim:
     source : str
         The source of our number: ``measured`` (ranks that ran), ``simulated``, or ``arithmetic``
         (bytes, FLOPs, constants of the paper).
+    why, little : str
+        In a sentence why the claim does not hold, and why it would prove little if it held: such a
+        claim is not counted.
+    later : bool
+        Whether the claim was added when our number was known: such claims are counted apart.
     """
 
     name: str
@@ -67,6 +72,9 @@ class Claim:
     see: str = ""
     query: Sequence[Any] = ()
     source: str = "simulated"
+    why: str = ""
+    little: str = ""
+    later: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,18 @@ class ClaimVerdict:
         if self.claim.see:
             return "FAIL" if self.holds else "KNOWN"
         return "PASS" if self.holds else "FAIL"
+
+    @property
+    def reason(self) -> str:
+        """Why the claim does not hold, or why it proves little that it holds; empty if it counts.
+
+        Examples
+        --------
+        >>> claim = Claim("P0", "", bool, why="links are slow", little="the limit is wide")
+        >>> [ClaimVerdict(claim, holds, "").reason for holds in (True, False, None)]
+        ['the limit is wide', 'links are slow', '']
+        """
+        return {True: self.claim.little, False: self.claim.why}.get(self.holds, "")
 
 
 def check_claims(

@@ -1,5 +1,5 @@
 """The ledger: every measured or published number that a model predicts, with its prediction, and
-the error that is allowed for each group.
+whether the numbers of a group are predicted as accurately as the documentation says.
 
 ==================  ==============================================================================
 group               numbers
@@ -47,6 +47,9 @@ from drbench.plots.select.typed_rows import RowFiles
 
 from .claims import Claim, Paper, ResultRows, concordance
 
+#: Largest mean error of a group in percent: programs of which one takes 10 % longer are then
+#: mostly in the right order.
+MOST_ERROR = 5.0
 #: Least share of a group's numbers within their intervals, and largest median half width of these
 #: intervals in percent.
 LEAST_INSIDE, MOST_HALF = 0.90, 10.0
@@ -206,23 +209,23 @@ def _one_rank() -> Iterator[LedgerRow]:
                 yield _measured(source, machine, (record, case, predict(case, machine, 1)))
 
 
-#: Group -> function that makes its rows, and the largest allowed mean error in percent.
+#: Group -> function that makes its rows.
 GROUPS = {
-    "dtensor-h100": (_dtensor, 2.0),
-    "epyc-rma": (partial(_halves, "epyc", "rma"), 2.1),
-    "epyc-throttled": (partial(_halves, "epyc", "throttled"), 1.3),
-    "epyc-mixed": (partial(_halves, "epyc", "mixed", True), 4.5),
-    "epyc-network": (partial(_halves, "epyc", "network", True), 2.8),
-    "spr-rma": (partial(_halves, "spr", "rma"), 2.3),
-    "spr-throttled": (partial(_halves, "spr", "throttled"), 3.0),
-    "spr-mlp": (_mlp, 15.3),
-    "h100-one-rank": (_one_rank, 3.5),
+    "dtensor-h100": _dtensor,
+    "epyc-rma": partial(_halves, "epyc", "rma"),
+    "epyc-throttled": partial(_halves, "epyc", "throttled"),
+    "epyc-mixed": partial(_halves, "epyc", "mixed", True),
+    "epyc-network": partial(_halves, "epyc", "network", True),
+    "spr-rma": partial(_halves, "spr", "rma"),
+    "spr-throttled": partial(_halves, "spr", "throttled"),
+    "spr-mlp": _mlp,
+    "h100-one-rank": _one_rank,
 }
 
 
 def predicted_now() -> Iterable[LedgerRow]:
     """Every row with its current prediction, without those that a machine refuses."""
-    return (row._replace(group=group) for group, (rows, *_) in GROUPS.items() for row in rows())
+    return (row._replace(group=group) for group, rows in GROUPS.items() for row in rows())
 
 
 def time_errors(of: DataFrame):
@@ -247,11 +250,11 @@ def in_intervals(of: DataFrame) -> tuple[float, float]:
     return known.value.between(known.low, known.high).mean(), half
 
 
-def _accurate(rows: ResultRows, group: str, most: float) -> tuple[bool, str]:
+def _accurate(rows: ResultRows, group: str) -> tuple[bool, str]:
     """Whether the numbers of a group are predicted within the allowed error."""
     of = rows.where(group=group)
     errors = 100 * time_errors(of).abs()
-    holds = errors.mean() <= most
+    holds = errors.mean() <= MOST_ERROR
     text = f"mean error {errors.mean():.1f} %, largest {errors.max():.1f} %"
     inside, half = in_intervals(of)
     if inside >= 0:
@@ -268,19 +271,24 @@ def _in_order(rows: ResultRows, *groups: str) -> Iterator[tuple[bool, str]]:
         yield share >= CONCORDANT, f"{group}: {share:.3f} of {total} pairs"
 
 
+#: Why groups are not predicted as accurately.
+WHY = {
+    "spr-mlp": "The constants were measured over another transport than it used, on another day."
+}
 CLAIMS = tuple(
     Claim(
         f"A.{group}",
         f"accuracy of predictions: {group}",
         _accurate,
         "none: a bar of our own",
-        f"the mean error is at most {most} %; of those with intervals {LEAST_INSIDE:.0%} are "
-        f"in them, half of which is at most {MOST_HALF} %",
+        f"the mean error is at most {MOST_ERROR:g} %; of those with intervals {LEAST_INSIDE:.0%} "
+        f"are in them, half of which is at most {MOST_HALF:g} %",
         "results/ledger.csv",
-        "",
-        (group, most),
+        "docs/results/model-accuracy.md#predicted-and-measured-times" * (group in WHY),
+        (group,),
+        why=WHY.get(group, ""),
     )
-    for group, (_, most) in GROUPS.items()
+    for group in GROUPS
 )
 CLAIMS += (
     Claim(

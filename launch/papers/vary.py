@@ -6,9 +6,13 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.cases.machine_models import file_of, find_machine
+from drbench.launch.cases.sweep_values import read_toml
 
 from .claims import HOLDS, Changed, Paper, check_claims
+
+#: The change to the constants that :func:`first_constants` has.
+FIRST = "the first constants"
 
 
 class Variation(NamedTuple):
@@ -51,6 +55,18 @@ def one_by_one(
             yield f"{path} x {factor:g}", {name: machine.vary(path, factor)}
 
 
+def first_constants(name: str) -> dict[str, tuple[float | str, str]]:
+    """The first values of the constants of a machine that were changed after claims had been
+    simulated, each with the commit that changed it.
+
+    Examples
+    --------
+    >>> first_constants("h800")["collectives.*.bandwidth_bytes_per_s"]
+    [160000000000.0, 'fd9a3618']
+    """
+    return read_toml(file_of(name)).get("first", {})
+
+
 def vary(paper: str, what: Paper, results: Path) -> Iterator[Variation]:
     """A row for each change of a paper's machines; the first changes nothing.
 
@@ -60,10 +76,16 @@ def vary(paper: str, what: Paper, results: Path) -> Iterator[Variation]:
     single = (one_by_one(*machine, what.factors) for machine in what.machines.items())
     fair = {name: f"{name},arbitration=fair" for name in what.machines}
     alternatives = {"transfers share links fairly": fair} | what.alternatives
-    others = (
+    others = [
         (words, {name: find_machine(text) for name, text in machines.items()})
         for words, machines in alternatives.items()
-    )
+    ]
+    firsts = {
+        name: find_machine(name).with_values({path: value for path, (value, _) in values.items()})
+        for name in what.machines
+        if (values := first_constants(name))
+    }
+    others += [(FIRST, firsts)] * bool(firsts)
     before: dict[str, str] = {}
     for words, changed in chain([("", {})], *single, others):
         verdicts = check_claims(claims, what.judged(what.simulate(changed), results))

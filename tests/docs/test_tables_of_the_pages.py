@@ -7,7 +7,7 @@ from made_up import made_up
 from pandas import DataFrame
 
 from benchmarks.pages import __main__ as command
-from benchmarks.pages import core, libraries, records
+from benchmarks.pages import core, libraries, papers, records
 from drbench.plots.select.records import frame
 
 PAGES = command.list_pages()
@@ -124,3 +124,20 @@ def test_libraries_are_compared_by_default_and_at_their_best(monkeypatch):
             *("as shipped, 3000.0 ms", "3.00, undecided |"),
         ],
     ]
+
+
+def test_claims_that_prove_little_are_counted_apart(monkeypatch):
+    of = lambda name, verdict, reason: {"claim": name, "verdict": verdict, "reason": reason}
+    verdicts = [of("P1", "PASS", None), of("P2", "PASS", "tied"), of("P3", "KNOWN", "slow links")]
+    same = {"text": "a text", "theirs": "5", "ours": "4", "see": "page.md#p", "source": "simulated"}
+    table = DataFrame([row | same for row in [*verdicts, of("M1", "PASS", None)]])
+    monkeypatch.setattr(papers, "rows", lambda name: table)
+    assert papers.answer("P") == (
+        "**2 of 3 claims hold in our simulations**, 1 of which proves little (P2).\n"
+    )
+    assert papers.answer("M") == "**1 of 1 claims hold in our simulations**.\n"
+    *_, yes, little, no = papers.claims("P").splitlines()
+    assert yes == "| P1 | a text | 5 | 4 | yes |  |"
+    assert little == "| P2 | a text | 5 | 4 | yes, proves little | tied |"
+    assert no == "| P3 | a text | 5 | 4 | [no](#p) | slow links |"
+    assert "| simulated | 2 | 1 | 1 | [slicing.md](x/slicing.md) |" in papers.claim_counts("x")

@@ -8,6 +8,10 @@ from judging import of_slicing as check_claims
 from made_up import made_up, of_universal
 from pandas import DataFrame
 
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.predict import predict
+from drbench.launch.papers import slicing
 from drbench.launch.papers.claims import ResultRows
 from drbench.launch.papers.claims import check_claims as decide
 from drbench.launch.papers.ledger import CLAIMS as LEDGER
@@ -110,6 +114,20 @@ def test_a_claim_about_pvc_holds_only_with_both_rates_of_the_paper(column_s, hol
     assert (one.holds, both.holds) == (True, holds)
     column = "50.0 50.0" if holds else "16.7 16.7"
     assert both.ours == f"{one.ours}; Table 2: Block 25.0 26.3 %, Column {column} %"
+
+
+def test_a_changed_pvc_is_simulated_with_both_rates_of_its_link(monkeypatch):
+    """Table 2's rate, 26.5 GB/s, changes in the ratio of the other, 20 GB/s."""
+    one = Case(1024, 4096, 4096, "row", "row", "row", options={"stationary": "C"})
+    monkeypatch.setattr(slicing, "cases_for_claims", lambda layer, ranks: [one])
+    rate, pvc = "links.xe.bandwidth_bytes_per_s", find_machine("pvc12")
+    half = {"pvc12": pvc.with_value(rate, 10e9), "h100x8": find_machine("h100x8")}
+    found = slicing.simulate(half)
+    assert [each.label for each in found if each.n == 4096] == [
+        *["pvc12"] * 2, *["pvc12-table2"] * 2, *["h100x8"] * 2
+    ]  # fmt: skip
+    times = [predict(one, pvc.with_value(rate, value)).best_s for value in (10e9, 13.25e9)]
+    assert [found[0].best_s, found[2].best_s] == pytest.approx(times) and times[0] > times[1]
 
 
 def test_a_figure_without_a_partitioning_leaves_its_claims_undecided():

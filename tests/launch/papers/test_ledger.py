@@ -44,7 +44,7 @@ def holds(rows, group):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda of: of.assign(predicted=of.predicted * 1.03),
+        lambda of: of.assign(predicted=of.predicted * 1.06),
         lambda of: of.assign(high=of.low * 1.001),
         lambda of: of.assign(low=0.9 * of.predicted - 0.02 * of.value, high=1.2 * of.predicted),
     ],

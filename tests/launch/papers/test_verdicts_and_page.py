@@ -1,6 +1,7 @@
 """The source and criterion of every claim, and how a paper is added."""
 
 import re
+from pathlib import Path
 
 import pytest
 from pandas import DataFrame
@@ -9,7 +10,8 @@ import drbench.launch.papers
 from drbench.launch.commands.cli import main
 from drbench.launch.host.files import ROOT
 from drbench.launch.papers import papers
-from drbench.launch.papers.claims import ResultRows
+from drbench.launch.papers.claims import Paper, ResultRows
+from drbench.launch.papers.vary import FIRST, vary
 from drbench.plots.registry import find
 from drbench.plots.select.cases import Options, SelectionError
 
@@ -27,6 +29,7 @@ def test_every_claim_has_a_source_and_a_criterion(paper):
             files = re.sub(r"\{(.*?)\}", "*", path)
             assert list(ROOT.glob(files)), (claim.name, path)
         assert (ROOT / claim.see.partition("#")[0]).exists()
+        assert bool(claim.see) == bool(claim.why), claim.name
 
 
 #: The files of a paper: its claims, its records being a number; and a figure.
@@ -83,3 +86,12 @@ def test_a_paper_is_added_by_one_folder(monkeypatch, capsys, tmp_path):
     assert [each.get_text() for each in picture.texts][0] == "Table 9"
     with pytest.raises(SelectionError, match="python -m drbench.launch.papers DIR nine"):
         find("own-nine").make(ResultRows(rows.table[:0]), Options())
+
+
+def test_claims_are_judged_with_the_constants_before_those_were_changed_too():
+    """NCCL on H800 had 0.8 of the data sheet's 200 GB/s."""
+    tried = []
+    paper = Paper("", (), Path, machines={"h800": ()}, factors=(), simulate=tried.append)
+    *_, first = vary("own", paper, Path())
+    gathers = [each["h800"].collective("allgather").bandwidth_bytes_per_s for each in tried[1:]]
+    assert (first.machine, first.change, gathers) == ("h800", FIRST, [164.8e9, 160e9])
