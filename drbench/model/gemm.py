@@ -85,7 +85,7 @@ class Compute(Fitted):
     tiles : tuple of (int, int)
         Tile shapes of the library's kernels.
     fused_tiles : tuple of (int, int)
-        Those of ``tiles`` that a kernel with parts may use; empty: all.
+        Tile shapes that a kernel with parts may use; empty: all of tiles.
     splits : tuple of int
         Numbers of ranges that a kernel may split k into; must contain 1.
     edge : float
