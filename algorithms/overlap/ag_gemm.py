@@ -9,8 +9,8 @@ from typing import NamedTuple
 from drbench.algorithms.mesh import joined
 from drbench.options import Option
 from drbench.program.problem import Problem
-from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Gemm, Get, Step, Steps
+from drbench.program.signal_steps import Await, Offer, Push, Take
+from drbench.program.steps import Copy, Gemm, Get, Step, Steps
 
 from .rows import (
     KERNEL,
@@ -19,6 +19,7 @@ from .rows import (
     TILE,
     Tile,
     TiledRows,
+    cut,
     kernel_of,
     own_tile,
     owners,
@@ -50,12 +51,19 @@ ORDERS = replace(
     help="copies: all of a rank (ranks), or a tile of each: own first (mesh) or not (interleaved).",
 )
 
+BUFFER = Option(
+    "buffer",
+    ("operand", "symmetric"),
+    help="own rows are sent from A (operand), or first copied to where all ranks read (symmetric).",
+    default_text="operand",
+    tried=("operand", "symmetric"),
+)
 
 #: Rows of A; columns of the weights B and of C.
 LAYOUT = "row", "column", "column"
 
 
-@tiled("ag_gemm", LAYOUT, VARIANT, SWIZZLE, ORDERS, TILE, PART, KERNEL)
+@tiled("ag_gemm", LAYOUT, VARIANT, BUFFER, SWIZZLE, ORDERS, TILE, PART, KERNEL)
 def program(
     problem: Problem, rank: int, *, tile: int, part: int, kernel: str, **fetching: str
 ) -> Steps:
@@ -115,18 +123,26 @@ def fetched(
     variant: str = "pull",
     swizzle: str = "ranks",
     order: str = "ranks",
+    buffer: str = "operand",
 ) -> Steps:
     """Start to send a rank's tiles of A, and to fetch those of others."""
-    p = problem.nprocs
+    p, needs = problem.nprocs, owners(problem, "C")
+    others, own = ring(rank, p, 1)[:-1], rows.tiles[rank]
+    receivers = [r for r in reversed(others) if needs[r]]  # first those that use them first
     have: dict[Tile, Step] = {}
-    for t in rows.tiles[rank]:
+    for t in own if buffer == "operand" else ():
         have[t] = yield Get(rows.block(t))
-    if variant == "pull" and own_tile(problem.c, rank) is not None:
-        for t in copies(rows, ring(rank, p, 1)[:-1], order):
-            have[t] = yield Get(rows.block(t))
-    elif variant == "push":  # first to ranks that use them first
-        needs = owners(problem, "C")
-        receivers = [r for r in reversed(ring(rank, p, 1)[:-1]) if needs[r]]
+    if buffer == "symmetric" and own:  # FLUX's copy_local; Triton-distributed, Alg. 2
+        copied = yield Copy((yield Get(rows.block(span(own)))))
+        for t in own:
+            have[t] = yield from cut(copied, own, t)
+            for r in receivers if variant == "pull" else ():
+                yield Offer(have[t], r, t)
+    if variant == "pull" and needs[rank]:
+        for t in copies(rows, others, order):
+            at = rows.block(t)
+            have[t] = yield Get(at) if buffer == "operand" else Take(rows.owner(t), t, at)
+    elif variant == "push":
         if order == "ranks":
             pushes = [(t, r) for r in receivers for t in rows.tiles[rank]]
         else:

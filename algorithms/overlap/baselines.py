@@ -55,6 +55,6 @@ def _chunks(problem: Problem, rank: int, dataflow: str, variant: str) -> Steps:
         swizzle="ranks",
         tile=whole,
         part=1,
-        side=False,
+        additions="end",
         kernel="parts",
     )

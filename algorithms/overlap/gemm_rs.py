@@ -4,6 +4,7 @@ GEMM + AllReduce, which sends the sums to all ranks."""
 
 from collections.abc import Sequence
 
+from drbench.algorithms.mesh import joined
 from drbench.errors import UnsupportedError
 from drbench.options import Option
 from drbench.partitions import part as share
@@ -35,6 +36,14 @@ VARIANT = Option(
     default_text="write",
     tried=("write", "reduce", "pull", "ring"),
 )
+ADDITIONS = Option(
+    "additions",
+    ("tiles", "end"),
+    help="the partial sums of others are added tile by tile during the GEMM (tiles), or together "
+    "when all have arrived (end).",
+    default_text="tiles",
+    tried=("tiles", "end"),
+)
 
 
 #: Columns of A, rows of the weights B; rows of C.
@@ -50,7 +59,9 @@ def check_ring(name: str, problem: Problem, options: dict) -> None:
         )
 
 
-@tiled("gemm_rs", LAYOUT, VARIANT, SWIZZLE, TILE, PART, KERNEL, UNITS, checks=[check_ring])
+@tiled(
+    "gemm_rs", LAYOUT, VARIANT, ADDITIONS, SWIZZLE, TILE, PART, KERNEL, UNITS, checks=[check_ring]
+)
 def program(
     problem: Problem,
     rank: int,
@@ -59,16 +70,19 @@ def program(
     swizzle: str,
     tile: int,
     part: int,
-    side: bool = True,
+    additions: str = "tiles",
     **launch,
 ) -> Steps:
     """GEMM + ReduceScatter: tiles of C written, accumulated, pulled or round a ring (FLUX)."""
     rows = TiledRows.of(problem.c, tile)
-    # a ring adds GEMMs of each rank in one order, so a part has tiles of one rank
-    parts = ordered(rows, own_last(rank, problem.nprocs, swizzle), part, variant != "ring")
+    order = own_last(rank, problem.nprocs, swizzle)
+    # tiles of FLUX's kernels on Hopper are of one rank (src/reduce_scatter/sm90_..._utils.hpp)
+    parts = ordered(rows, order, part, variant != "pull")
     own = () if variant == "reduce" else rows.tiles[rank]
     gemms = PartialGemms(problem, rank, parts, own, **launch)
-    yield from scattered(problem, rank, rows, gemms, variant, side)
+    if variant == "ring":  # whose ranks send tiles in one order, however parts are cut
+        gemms.tiles.sort(key=rows.order_key(order))
+    yield from scattered(problem, rank, rows, gemms, variant, additions)
 
 
 def ordered(rows: TiledRows, order: Sequence[int], part: int, across: bool) -> list[list[Tile]]:
@@ -136,7 +150,7 @@ class PartialGemms:
 
 
 def scattered(
-    problem: Problem, rank: int, rows: TiledRows, gemms, variant: str, side: bool = True
+    problem: Problem, rank: int, rows: TiledRows, gemms, variant: str, additions: str = "tiles"
 ) -> Steps:
     """Send each tile of partial sums to the owner of its rows, which adds up those of all ranks;
     ``gemms`` are :class:`PartialGemms`, or those of experts."""
@@ -144,15 +158,20 @@ def scattered(
         for own in problem.c.own_tiles(rank):
             yield Zero(own)
         yield Fence()
+    stays: list[tuple[Step, Tile]] = []
     for t in gemms.tiles:
         partial_sum = yield from gemms.of(t)
-        if partial_sum is not None:
+        if partial_sum is not None and variant != "reduce" and rows.owner(t) == rank:
+            stays.append((partial_sum, t))  # of a part with rows of several ranks
+        elif partial_sum is not None:
             yield from delivered(partial_sum, t, rows, rank, variant)
-    yield from received(problem, rank, rows, variant, side)
+    for partial_sum, t in stays:  # a copy between its GEMMs would end a fused kernel
+        yield Copy(partial_sum, into=rows.block(t))
+    yield from received(problem, rank, rows, variant, additions)
 
 
 def received(
-    problem: Problem, rank: int, rows: TiledRows, variant: str, side: bool = True
+    problem: Problem, rank: int, rows: TiledRows, variant: str, additions: str = "tiles"
 ) -> Steps:
     """Add the other ranks' partial sums to a rank's rows of C."""
     if variant == "reduce":
@@ -162,16 +181,22 @@ def received(
     sources = [
         source for source in (others[:1] if variant == "ring" else others[::-1]) if makes[source]
     ]
-    tiles, sums = rows.tiles[rank] if sources else (), {}
+    tiles, terms = rows.tiles[rank] if sources else (), {}
     if variant != "pull":  # slots of one source are contiguous, so that one GEMM may fill them
         for source in sources:
             for t in tiles:
-                sums[source, t] = yield Await(source, t, rows.block(t).shape)
+                terms[source, t] = yield Await(source, t, rows.block(t).shape)
     for t in tiles:
         for source in sources if variant == "pull" else ():
-            sums[source, t] = yield Take(source, t, rows.block(t).shape)
-        partial = [sums[source, t] for source in sources]
-        yield Add(partial, into=rows.block(t), concurrent=side)  # C[t, :] += other ranks' sums
+            terms[source, t] = yield Take(source, t, rows.block(t).shape)
+        if additions == "tiles":
+            partial = [terms[source, t] for source in sources]
+            yield Add(partial, into=rows.block(t), concurrent=True)  # C[t, :] += others' sums
+    if additions != "tiles" and tiles:
+        partial = []
+        for source in sources:
+            partial.append((yield from joined([terms[source, t] for t in tiles])))
+        yield Add(partial, into=problem.c.own_tiles(rank)[0])
 
 
 def delivered(partial_sum: Step, t: Tile, rows: TiledRows, rank: int, variant: str) -> Steps:
@@ -180,8 +205,6 @@ def delivered(partial_sum: Step, t: Tile, rows: TiledRows, rank: int, variant: s
     before, after = (rank - 1) % nprocs, (rank + 1) % nprocs
     if variant == "reduce":
         yield Accumulate(partial_sum, target)  # FLUX's Reduce
-    elif owner == rank:
-        yield Copy(partial_sum, into=target)  # of a part with rows of several ranks
     elif variant == "write":
         yield Push(partial_sum, owner, t)  # FLUX's Write; Triton-distributed, Alg. 3
     elif variant == "pull":

@@ -14,6 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.clock import Clock
+from drbench.plan.strips import copies
 from drbench.program.kinds import (
     ADDS,
     COMPUTES,
@@ -463,9 +464,9 @@ class Executor(ExecutorBase):
 
     def _start_add(self, t: int) -> None:
         with self.clock.phase("accumulate"):
-            target = self.values[t]
             for term in self.steps[t].terms:
-                np.add(target, self.values[term.index], out=target)
+                for target, value in copies(self.values[t], self.values[term.index]):
+                    np.add(target, value, out=target)
         self._finish(t)
 
     def _start_copy(self, t: int) -> None:

@@ -34,6 +34,7 @@ RANGES = {
     "Compute.sustained": Range(1e-6, 1),
     "Compute.units": _COUNT,
     "Compute.tiles": _COUNT,
+    "Compute.fused_tiles": _COUNT,
     "Compute.splits": _COUNT,
     "Compute.edge": Range(0, 1e9),
     "Compute.k_ramp": Range(0, 1e9),

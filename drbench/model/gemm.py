@@ -84,6 +84,8 @@ class Compute(Fitted):
         Workers that tiles are assigned to: streaming multiprocessors, Xe cores.
     tiles : tuple of (int, int)
         Tile shapes of the library's kernels.
+    fused_tiles : tuple of (int, int)
+        Tile shapes that a kernel with parts may use; empty: all of tiles.
     splits : tuple of int
         Numbers of ranges that a kernel may split k into; must contain 1.
     edge : float
@@ -145,6 +147,7 @@ class Compute(Fitted):
     sustained: float = 1.0
     units: int = 1
     tiles: tuple[tuple[int, int], ...] = ((1, 1),)
+    fused_tiles: tuple[tuple[int, int], ...] = ()
     splits: tuple[int, ...] = (1,)
     edge: float = 0.0
     k_ramp: float = 0.0
@@ -174,6 +177,11 @@ class Compute(Fitted):
             raise UsageError(
                 "compute needs at least one shape in tiles, and 1 in splits: a GEMM with k = 1 "
                 f"is not split. Got tiles = {list(self.tiles)}, splits = {list(self.splits)}."
+            )
+        if not {*map(tuple, self.fused_tiles)} <= {*map(tuple, self.tiles)}:
+            raise UsageError(
+                "compute.fused_tiles must be shapes of compute.tiles, "
+                f"got {list(self.fused_tiles)}. Add them to tiles, or leave them out."
             )
 
     @cached_property
@@ -283,7 +291,7 @@ class Compute(Fitted):
         key = m, n, k, itemsize, units, rights, *sorted(parts.items())
         tiling = self._known.get(key)
         if tiling is None:
-            best, waves, tiles = self._fastest(parts, k, itemsize, units)
+            best, waves, tiles = self._fastest(parts, k, itemsize, units, self.fused_tiles)
             waves = max(1, waves)
             seconds = norm(best, self._traffic_s(m, n, k, itemsize, rights), self.norm)
             seconds = self.at_end(seconds, "any", m) / waves
@@ -291,13 +299,20 @@ class Compute(Fitted):
         return tiling
 
     def _fastest(
-        self, parts: Mapping[tuple[int, int], int], k: int, itemsize: int, units: int
+        self,
+        parts: Mapping[tuple[int, int], int],
+        k: int,
+        itemsize: int,
+        units: int,
+        shapes: Sequence[Sequence[int]] = (),
     ) -> tuple[float, int, tuple[int, int, int]]:
-        """Seconds of a GEMM in parts, without its memory traffic; the waves of the fastest tiles,
-        and their (rows, columns, splits of k)."""
-        fastest = inf, 1, (1, 1, 1)
+        """Seconds of a GEMM in parts, without its memory traffic; the waves of the fastest tiles
+        (of some ``shapes``), and their (rows, columns, splits of k)."""
+        fastest, allowed = (inf, 1, (1, 1, 1)), set(map(tuple, shapes))
         elements = sum(count * m * n for (m, n), count in parts.items())
         for tm, tn, per_k in self._kernels:
+            if allowed and (tm, tn) not in allowed:
+                continue
             blocks = sum(count * (-(-m // tm) * -(-n // tn)) for (m, n), count in parts.items())
             for splits in self.splits:
                 if splits > k:

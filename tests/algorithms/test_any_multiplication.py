@@ -15,7 +15,7 @@ EXACT = {
     "ag2": 57,
     "ag2_moe": 55,
     "dtensor_mm": 53,
-    "gemm_rs": 54,
+    "gemm_rs": 55,
     "meshslice": 50,
     "moe_rs": 58,
     "moe_rs2": 56,

@@ -13,8 +13,8 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Machine
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import Lookahead, pool_bytes
-from drbench.program.signal_steps import Push
-from drbench.program.steps import Add, Gemm, Get, Join
+from drbench.program.signal_steps import Offer, Push
+from drbench.program.steps import Add, Copy, Gemm, Get, Join
 
 #: Program and options: each variant and order.
 PROGRAMS = (
@@ -30,6 +30,8 @@ PROGRAMS = (
             ("write", "reduce", "pull", "ring"), ("ranks", "naive")
         )
     ]
+    + [("gemm_rs", {"variant": how, "additions": "end"}) for how in ("write", "pull", "ring")]
+    + [("ag_gemm", {"variant": how, "buffer": "symmetric"}) for how in ("pull", "push", "ring")]
     + [("gemm_ar", {"swizzle": swizzle}) for swizzle in ("ranks", "naive")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
     + [(name, {"inside": inside}) for name in ("ag2", "rs2") for inside in ("direct", "ring")]
@@ -170,6 +172,38 @@ def test_no_part_of_a_gemm_has_fewer_rows_than_requested():
         assert spans == [(0, 6), (6, 16)]
         assert {type(step.inputs[0]) for step in gemms} == {Join}
         assert len({id(step.kernel) for step in gemms}) == 1
+
+
+@pytest.mark.parametrize("variant, rows", [("write", 16), ("ring", 16), ("pull", 4)])
+def test_nothing_comes_between_the_parts_of_a_fused_kernel(variant, rows):
+    """Parts of 16 rows span ranks of 4 rows, or are of one rank as on Hopper; rows that a rank
+    keeps are copied after the last part."""
+    options = {"variant": variant, "additions": "end"}
+    _, traces = made("gemm_rs", options, 4, (16, 8, 8), tile=4, part=16)
+    for rank, trace in enumerate(traces):
+        computes = [step for step in trace.steps if step.computes]
+        kinds = [type(step) for step in computes]
+        gemms = 16 // rows
+        assert kinds == [Gemm] * gemms + [Copy] * (gemms == 1) + [Add]
+        assert {step.extents[0] for step in computes[:gemms]} == {rows}
+        assert len(computes[-1].terms) == (1 if variant == "ring" else 3)
+        sent = [step.key[0] // 4 for step in trace.steps if type(step) in (Push, Offer)]
+        assert [owner for owner in sent if owner != rank] == sent
+        assert variant == "write" or sent == [(rank + i) % 4 for i in (1, 2, 3)]
+
+
+def test_own_rows_are_copied_once_before_other_ranks_read_them():
+    _, traces = made("ag_gemm", {"buffer": "symmetric"}, 4, (16, 8, 8), tile=2, part=1)
+    for rank, trace in enumerate(traces):
+        first, *others = [step for step in trace.steps if step.computes]
+        assert type(first) is Copy and first.shape == (4, 8)
+        assert {type(step) for step in others} == {Gemm}
+        gets = [s.block for s in trace.steps if type(s) is Get and s.block.matrix == "A"]
+        assert [(block.owner, block.rows) for block in gets] == [(rank, (4 * rank, 4 * rank + 4))]
+        offers = [step for step in trace.steps if type(step) is Offer]
+        assert {(s.peer, s.key) for s in offers} == {
+            (peer, (x, x + 2)) for peer in {0, 1, 2, 3} - {rank} for x in (4 * rank, 4 * rank + 2)
+        }
 
 
 @named

@@ -12,7 +12,7 @@ from overlap_programs import ag_traces, rs_traces
 from starting import within
 from traced import of_algorithm, traced
 
-from drbench.errors import CaseFailed
+from drbench.errors import CaseFailed, UsageError
 from drbench.launch.cases.machine_models import find_machine
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute, Tiling
@@ -88,6 +88,20 @@ def test_a_kernel_whose_operands_are_local_takes_as_long_as_the_whole_gemm(seed)
     whole = compute.gemm_s(m, n, k, ITEM)
     assert time_s(Kernel(m, n, k)) == pytest.approx(whole)
     assert time_s(None) >= whole * (1 - 1e-9)
+
+
+def test_a_kernel_with_parts_has_tiles_of_an_allowed_shape_with_their_own_efficiency():
+    """Of 2 waves of 64x64 tiles instead of one of 128x128; one GEMM keeps the fastest."""
+    how = {"tiles": ((128, 128), (64, 64)), "units": 2, "edge": 16}
+    free, bound = Compute(1e12, **how), Compute(1e12, **how, fused_tiles=((64, 64),))
+    assert free.tiling(128, 256, 1000)[:3] == (128, 128, 1)
+    tiling, m, n, k = bound.tiling(128, 256, 1000), 64, 64, 1000
+    assert tiling[:3] == (m, n, 1)
+    slower = (1 + 16 * (1 / m + 1 / n)) / (1 + 16 * (2 / 128))
+    assert tiling.tile_s == pytest.approx(2 * m * n * k * slower / (1e12 / 2))
+    assert bound.gemm_s(128, 256, 1000) == free.gemm_s(128, 256, 1000)
+    with pytest.raises(UsageError, match="fused_tiles"):
+        Compute(1e12, **how, fused_tiles=((32, 64),))
 
 
 def test_pulls_are_slower_by_the_factor_of_the_machine():

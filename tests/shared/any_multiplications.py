@@ -54,6 +54,8 @@ CHOICES = {
     },
     "order": ("ranks", "mesh", "interleaved"),
     "swizzle": ("ranks", "naive"),
+    "buffer": ("operand", "symmetric"),
+    "additions": ("tiles", "end"),
     "kernel": ("fused", "parts"),
     "tile": (None, 1, 2, 5, 100),
     "part": (None, 1, 3, 5),

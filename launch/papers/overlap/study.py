@@ -73,19 +73,30 @@ _PROGRAMS = {
     "ag_moe": ("ag_moe", "ag2_moe"),
     "moe_rs": ("moe_rs", "moe_rs2"),
 }
-_COPIES, _RESULTS = ("pull", "push"), ("write",)
-_VARIANTS = {"ag": _COPIES, "ag_moe": _COPIES, "rs": _RESULTS, "moe_rs": _RESULTS}
-#: FLUX's others: copies and results round a ring on PCIe (4.3; src/reduce_scatter of
-#: github.com/bytedance/flux); results pulled by the rank that adds them on Hopper (4.2; no atomics
-#: for bfloat16).
+#: Own rows are first copied to where other ranks read them (TD, Alg. 2; FLUX's copy_local, in
+#: src/all_gather/ths_op of github.com/bytedance/flux).
+_COPIES = [{"variant": way, "buffer": "symmetric"} for way in ("pull", "push", "ring")]
+#: Sums begin when the results of all ranks have arrived.
+_STORED, _PULLED = [{"variant": way, "additions": "end"} for way in ("write", "pull")]
+_VARIANTS = {
+    "ag": _COPIES[:2],
+    "ag_moe": [{"variant": way} for way in ("pull", "push")],
+    "rs": [{"variant": "write"}],
+    "moe_rs": [{"variant": "write"}],
+}
+#: Others: FLUX's sums begin at the end (TD, 4.1); copies and results go round a ring on PCIe (4.3;
+#: its src/reduce_scatter); results are pulled by the rank that adds them on Hopper (4.2; no
+#: atomics for bfloat16). On AMD's GPUs TD's sums begin at the end, too (3.6).
 _OTHERS = {
-    ("flux", "a100pcie", "ag"): ("ring", "pull", "push"),
-    ("flux", "a100pcie", "rs"): ("write", "ring"),
-    ("flux", "h800", "rs"): ("write", "pull"),
+    ("flux", "a100pcie", "ag"): _COPIES,
+    ("flux", "a100pcie", "rs"): [_STORED, {"variant": "ring"}],
+    ("flux", "a100nvlink", "rs"): [_STORED],
+    ("flux", "h800", "rs"): [_PULLED],
+    ("td", "mi308x", "rs"): [_STORED],
 }
 #: Tiles of TD's kernels: in the tests and autotuners of its repository (9ce6c2f1: test_ag_gemm_*,
 #: test_ag_moe, gemm_reduce_scatter.py, test_moe_reduce_rs_*; on AMD all_gather_gemm.py, too).
-_TILES = {
+KERNEL_TILES = {
     ("h800", "ag"): ((128, 128), (128, 256)),
     ("h800", "rs"): ((128, 256),),
     ("h800", "ag_moe"): ((128, 128), (128, 256)),
@@ -152,7 +163,7 @@ def methods(
     if (machine, operation) == ("mi308x", "ag"):  # a mesh needs all its links at once (TD, 3.7)
         orders = [{}, {"order": "mesh"}][name == "td" :]
     return [
-        of(one_node, variant=variant, **order, **tile)
+        of(one_node, **variant, **order, **tile)
         for order, variant, tile in itertools.product(orders, variants, tuned)
     ]
 
@@ -173,9 +184,15 @@ def seconds_of(machine: Machine, ranks: int, case: Case) -> float:
 
 
 def fastest(machine: Machine, ranks: int, cases: Iterable[Case]) -> tuple[float, Case]:
-    """(seconds, case) of the fastest of some cases."""
+    """(seconds, case) of the fastest of some cases; then the shape of its kernel's tiles is tuned,
+    too (FLUX, 4.4; TD, 3.8)."""
     times = [(seconds_of(machine, ranks, case), case) for case in cases]
-    return min(times, key=lambda timed: timed[0])
+    best_s, case = min(times, key=lambda timed: timed[0])
+    for shape in machine.compute.tiles:
+        if shape[0] <= case.options.get("part", 0):
+            kernel = machine.with_value("compute.fused_tiles", [shape])
+            best_s = min(best_s, seconds_of(kernel, ranks, case))
+    return best_s, case
 
 
 def gemm_s(machine: Machine, operation: str, ranks: int, shape: tuple, **of) -> float:
@@ -233,7 +250,7 @@ class StudyGrid(NamedTuple):
                 cases = methods(contender, *where, **self.experts | more)
                 constants = dict(self.constants)
                 if contender == "td":
-                    constants["compute.tiles"] = _TILES[name, operation]
+                    constants["compute.tiles"] = KERNEL_TILES[name, operation]
                 seconds, case = fastest(machine.with_values(constants), self.ranks, cases)
                 over_nodes = "over nodes" * ("per_node" in case.options)
                 how = case.options.get("variant", over_nodes) if variant is None else variant

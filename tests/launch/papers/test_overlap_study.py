@@ -17,6 +17,7 @@ from drbench.launch.papers.blocks import block_of, block_s
 from drbench.launch.papers.overlap.study import (
     DTYPE,
     FLUX_SHAPES,
+    KERNEL_TILES,
     StudyContender,
     StudyGrid,
     TransformerBlock,
@@ -32,34 +33,47 @@ def seconds(shape, algorithm, machine=None, **options):
     return seconds_of(machine or find_machine("h800"), 8, case)
 
 
+RING, WRITE = {"variant": "ring"}, {"variant": "write"}
+COPIES = [{"variant": variant, "buffer": "symmetric"} for variant in ("pull", "push")]
+
+
 @pytest.mark.parametrize(
     "name, operation, algorithm, on, variants",
     [
-        ("td", "ag", "ag_gemm", "h800", ["pull", "push"]),
-        ("flux", "rs", "gemm_rs", "a100nvlink", ["write"]),
-        ("flux", "rs", "gemm_rs", "a100pcie", ["write", "ring"]),
+        ("td", "ag", "ag_gemm", "h800", COPIES),
+        ("td", "rs", "gemm_rs", "h800", [WRITE]),
+        ("td", "rs", "gemm_rs", "mi308x", [WRITE | {"additions": "end"}]),
+        ("flux", "rs", "gemm_rs", "a100nvlink", [WRITE | {"additions": "end"}]),
+        ("flux", "rs", "gemm_rs", "a100pcie", [WRITE | {"additions": "end"}, RING]),
     ],
 )
-def test_a_fused_method_is_as_fast_as_its_fastest_variant_and_part(
+def test_a_fused_method_is_as_fast_as_its_fastest_variant_part_and_shape_of_tiles(
     name, operation, algorithm, on, variants
 ):
-    """TD's kernel on H800 has tiles of 128 rows; the GEMM alone has the library's."""
+    """TD's kernels have the tiles of its repository; the GEMM alone has the library's."""
     machine, shape = find_machine(on), (512, *FLUX_SHAPES[operation])
-    fused = machine
     if name == "td":
-        fused = machine.with_values({"compute.tiles": ((128, 128), (128, 256))})
-    times = [
-        seconds(shape, algorithm, fused, variant=variant, tile=64, part=part)
-        for variant, part in itertools.product(variants, (64, 128, 256))
+        machine = machine.with_values({"compute.tiles": KERNEL_TILES[on, operation]})
+    of = lambda machine, how, part: seconds(shape, algorithm, machine, tile=64, part=part, **how)
+    times = {
+        (x, part): of(machine, variants[x], part)
+        for x, part in itertools.product(range(len(variants)), (64, 128, 256))
+    }
+    x, part = min(times, key=times.get)
+    shapes = [
+        of(machine.with_value("compute.fused_tiles", [tile]), variants[x], part)
+        for tile in machine.compute.tiles
+        if tile[0] <= part
     ]
     found = methods(name, operation, shape, 8, on)
-    best, _ = fastest(fused, 8, found)
-    assert best == min(times) and len(found) == len(times) and tiles(512, 8) == [64]
+    best, _ = fastest(machine, 8, found)
+    assert best == min(times[x, part], *shapes) and len(found) == len(times)
+    assert tiles(512, 8) == [64]
     contenders = [StudyContender(name)]
     (row,) = StudyGrid([on], [(operation, shape)], contenders, constants=()).rows({})
     m, n, k = shape
     local = (m, n // 8, k) if operation == "ag" else (m, n, k // 8)
-    assert row.seconds == best and row.gemm_s == machine.compute.gemm_s(*local, 2)
+    assert row.seconds == best and row.gemm_s == find_machine(on).compute.gemm_s(*local, 2)
 
 
 def test_on_two_nodes_flux_sends_round_a_ring_inside_each_on_pcie():
