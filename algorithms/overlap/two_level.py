@@ -3,6 +3,7 @@ Triton-distributed, §2.3, §3.4 and §3.5): a tile crosses between two nodes on
 same number there, which forwards or reduces it."""
 
 from drbench.errors import UnsupportedError
+from drbench.options import Option
 from drbench.partitions import divisors
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
@@ -40,35 +41,56 @@ def check_nodes(name: str, problem: Problem, options: dict) -> None:
         )
 
 
-@tiled("ag2", ag_gemm.LAYOUT, PER_NODE, TILE, PART, KERNEL, checks=[check_nodes])
-def ag2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, kernel: str) -> Steps:
+PROTOCOL = Option(
+    "protocol",
+    ("signal", "ll"),
+    help="a signal follows each tile (signal), or each word has a flag (ll: less latency, twice "
+    "the bytes).",
+    default_text="signal",
+)
+
+
+@tiled("ag2", ag_gemm.LAYOUT, PER_NODE, PROTOCOL, TILE, PART, KERNEL, checks=[check_nodes])
+def ag2(
+    problem: Problem,
+    rank: int,
+    *,
+    per_node: int,
+    protocol: str,
+    tile: int,
+    part: int,
+    kernel: str,
+) -> Steps:
     """AllGather + GEMM over nodes: each tile crosses once, then is forwarded (FLUX 4.3)."""
     rows = TiledRows.of(problem.a, tile)
-    gathered = yield from fetched_over_nodes(problem, rank, rows, per_node)
+    gathered = yield from fetched_over_nodes(problem, rank, rows, per_node, protocol == "ll")
     yield from ag_gemm.multiplied(problem, rank, rows, gathered, part, kernel)
 
 
-def fetched_over_nodes(problem: Problem, rank: int, rows: TiledRows, local: int) -> Steps:
+def fetched_over_nodes(
+    problem: Problem, rank: int, rows: TiledRows, local: int, flagged: bool = False
+) -> Steps:
     """Push a rank's tiles of A to its node and to the rank of the same number on every other node,
-    and forward tiles received from there to its node."""
+    and forward tiles received from there to its node; ``flagged`` tiles as Triton-distributed's
+    Algorithm 4."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
-    node = [at(d, l + i) for i in range(1, local)]
+    away, node = [at(d + e, l) for e in range(1, nodes)], [at(d, l + i) for i in range(1, local)]
     have: dict[Tile, Step] = {}
     for t in rows.tiles[rank]:
         have[t] = yield Get(rows.block(t))
-    for there in [at(d + e, l) for e in range(1, nodes)] + node:
+    for there in away + node:
         for t in rows.tiles[rank]:
-            yield Push(have[t], there, t)
+            yield Push(have[t], there, t, flagged, there in node[1:])
     for e in range(1, nodes):  # forwarded as they arrive
         for t in rows.tiles[at(d - e, l)]:
-            have[t] = yield Await(at(d - e, l), t, rows.block(t))
+            have[t] = yield Await(at(d - e, l), t, rows.block(t), flagged)
             for there in node:
-                yield Push(have[t], there, t)
+                yield Push(have[t], there, t, flagged, there in node[1:])
     # from its owner, or from the rank of this node that received it
     source = lambda t: at(d, rows.owner(t) % local)
     rank_order = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
-    return ag_gemm.Gathered(have, source, rows.order_key(rank_order))
+    return ag_gemm.Gathered(have, source, rows.order_key(rank_order), flagged)
 
 
 @tiled("rs2", gemm_rs.LAYOUT, PER_NODE, TILE, PART, KERNEL, UNITS, checks=[check_nodes])

@@ -32,7 +32,7 @@ PROGRAMS = (
     ]
     + [("gemm_ar", {"swizzle": swizzle}) for swizzle in ("ranks", "naive")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
-    + [("ag2", {}), ("rs2", {})]
+    + [("ag2", {}), ("ag2", {"protocol": "ll"}), ("rs2", {})]
 )
 named = pytest.mark.parametrize(
     "name, options",

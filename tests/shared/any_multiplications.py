@@ -54,6 +54,7 @@ CHOICES = {
     },
     "order": ("ranks", "mesh", "interleaved"),
     "swizzle": ("ranks", "naive"),
+    "protocol": ("signal", "ll"),
     "kernel": ("fused", "parts"),
     "tile": (None, 1, 2, 5, 100),
     "part": (None, 1, 3, 5),

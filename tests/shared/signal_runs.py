@@ -7,7 +7,7 @@ OVERLAP = (
     [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
     + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
-    + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
+    + [("gemm_ar", {}), ("ag2", {}), ("ag2", {"protocol": "ll"}), ("rs2", {})]
 )
 WHOLE_EXPERTS, EXCHANGES = ("dispatch_moe", "moe_combine"), ("push", "pull", "separate")
 EXPERTS = (
@@ -34,4 +34,4 @@ def overlapping_slots(found, widths):
     plan = plan_inbox(found, widths)
     waits = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
     shared = {two: plan.offsets[one] for one, two in zip(waits[::2], waits[1::2])}
-    return InboxPlan(plan.offsets | shared, plan.nbytes)
+    return InboxPlan(plan.offsets | shared, plan.nbytes, plan.words)
