@@ -29,13 +29,14 @@ class OverlapRow(NamedTuple):
         ``simulated`` or ``published``.
     product : str
         ``ag`` (AllGather, then GEMM), ``rs`` (GEMM, then ReduceScatter), ``ag_moe`` or ``moe_rs``;
-        ``training``, ``prefill`` or ``decoding`` of a block.
+        ``ag2``, ``dispatch_moe`` or ``moe_combine`` without the time of the GEMMs; ``training``,
+        ``prefill`` or ``decoding`` of a block.
     m, n, k : int
         Of the whole multiplication, before division over the ranks; of a block the first of its
         MLP.
     method : str
         ``collective`` (nothing overlaps; in a block what Megatron-LM overlaps), ``chunks``
-        (Transformer Engine), ``flux``, ``td``, or ``pytorch``.
+        (Transformer Engine), ``flux``, ``td``, ``deepep``, or ``pytorch``.
     variant : str
         Mode and order of communication, a block's model, or another difference between otherwise
         equal rows.
@@ -79,7 +80,7 @@ class OverlapRange(NamedTuple):
     ----------
     quantity : str
         ``efficiency_percent``, ``speedup`` (over ``collective``, or PyTorch), ``over_chunks``
-        (speedup over Transformer Engine) or ``over_flux``.
+        (speedup over Transformer Engine), ``over_flux`` or ``over_deepep``.
     least_m, most_m : int
         The range of m; 0 for all rows of a table.
     """
@@ -104,15 +105,16 @@ RANGES = RowFiles(OverlapRange, "ranges of overlapped GEMMs", _COMMAND)
 
 
 #: What makes two rows of a study the same GEMM; and a published and a simulated one the same case:
-#: rows of tables have their experts as variant, those of figures ours.
+#: rows of tables and of collectives alone have their experts or protocol as variant, others ours.
 GEMM = ["machine", "product", "m", "n", "k"]
 SAME = ["study", "ranks", *GEMM, "method", "experts"]
 
 
 def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> ResultRows:
-    """Rows and ranges as tables; ``experts`` is the variant of rows of tables."""
+    """Rows and ranges as tables; ``experts`` is the variant of rows of tables and of collectives
+    alone."""
     table = DataFrame(rows, columns=OverlapRow._fields)
-    experts = table.variant.where(table["product"].isin(["ag_moe", "moe_rs"]), "")
+    experts = table.variant.where(table["product"].str.contains("moe|ag2"), "")
     ends = DataFrame(ranges, columns=OverlapRange._fields)
     numbers = dict.fromkeys(("low", "high", "mean"), float)
     return ResultRows(table.assign(experts=experts), ResultRows(ends.astype(numbers)))
