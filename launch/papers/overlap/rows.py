@@ -36,7 +36,8 @@ class OverlapRow(NamedTuple):
         MLP.
     method : str
         ``collective`` (nothing overlaps; in a block what Megatron-LM overlaps), ``chunks``
-        (Transformer Engine), ``flux``, ``td``, ``deepep``, or ``pytorch``.
+        (Transformer Engine), ``flux``, ``td``, ``deepep``, ``pytorch``, or ``signals`` (TD's
+        AllGather without flags in words).
     variant : str
         Mode and order of communication, a block's model, or another difference between otherwise
         equal rows.
@@ -105,16 +106,15 @@ RANGES = RowFiles(OverlapRange, "ranges of overlapped GEMMs", _COMMAND)
 
 
 #: What makes two rows of a study the same GEMM; and a published and a simulated one the same case:
-#: rows of tables and of collectives alone have their experts or protocol as variant, others ours.
+#: rows of tables have their experts as variant, those of figures ours.
 GEMM = ["machine", "product", "m", "n", "k"]
 SAME = ["study", "ranks", *GEMM, "method", "experts"]
 
 
 def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> ResultRows:
-    """Rows and ranges as tables; ``experts`` is the variant of rows of tables and of collectives
-    alone."""
+    """Rows and ranges as tables; ``experts`` is the variant of rows with experts."""
     table = DataFrame(rows, columns=OverlapRow._fields)
-    experts = table.variant.where(table["product"].str.contains("moe|ag2"), "")
+    experts = table.variant.where(table["product"].str.contains("moe"), "")
     ends = DataFrame(ranges, columns=OverlapRange._fields)
     numbers = dict.fromkeys(("low", "high", "mean"), float)
     return ResultRows(table.assign(experts=experts), ResultRows(ends.astype(numbers)))

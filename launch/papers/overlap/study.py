@@ -428,8 +428,8 @@ GRIDS: dict[str, Iterable[StudyGrid | TransformerBlock] | Callable[[], Iterable[
             # a row of each rank: 4 KiB to 32 MiB in all, as in test_fast_allgather.py of TD
             [("ag2", (32, 32, k)) for k in (64, 1024, 16384, 524288)],
             [
-                StudyContender("td", {"protocol": name, "per_node": NODE}, name)
-                for name in ("signal", "ll")
+                StudyContender("signals", {"per_node": NODE}),
+                StudyContender("td", {"per_node": NODE, "protocol": "ll"}),
             ],
             32,
             ALONE,
