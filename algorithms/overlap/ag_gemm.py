@@ -84,11 +84,14 @@ class Gathered(NamedTuple):
         The rank that pushes another tile.
     order_key : callable
         Sorts tiles by arrival.
+    flagged : bool
+        As of :class:`~drbench.program.signal_steps.Await`.
     """
 
     have: dict[Tile, Step]
     source: Callable[[Tile], int]
     order_key: Callable[[Tile], tuple]
+    flagged: bool = False
 
 
 def multiplied(
@@ -112,7 +115,7 @@ def awaited(rows: TiledRows, gathered: Gathered, tiles: list[Tile]) -> Steps:
     have = gathered.have
     for t in tiles:
         if t not in have:
-            have[t] = yield Await(gathered.source(t), t, rows.block(t))
+            have[t] = yield Await(gathered.source(t), t, rows.block(t), gathered.flagged)
     return (yield from joined([have[t] for t in tiles]))
 
 

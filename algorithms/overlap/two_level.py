@@ -49,42 +49,66 @@ def check_nodes(name: str, problem: Problem, options: dict) -> None:
         )
 
 
-@tiled("ag2", ag_gemm.LAYOUT, INSIDE, PER_NODE, TILE, PART, KERNEL, checks=[check_nodes])
+PROTOCOL = Option(
+    "protocol",
+    ("signal", "ll"),
+    help="a signal follows each tile (signal), or each word has a flag (ll: less latency, twice "
+    "the bytes).",
+    default_text="signal",
+)
+
+
+@tiled("ag2", ag_gemm.LAYOUT, INSIDE, PER_NODE, PROTOCOL, TILE, PART, KERNEL, checks=[check_nodes])
 def ag2(
-    problem: Problem, rank: int, *, inside: str, per_node: int, tile: int, part: int, kernel: str
+    problem: Problem,
+    rank: int,
+    *,
+    inside: str,
+    per_node: int,
+    protocol: str,
+    tile: int,
+    part: int,
+    kernel: str,
 ) -> Steps:
     """AllGather + GEMM over nodes: each tile crosses once, then is forwarded (FLUX 4.3)."""
-    rows = TiledRows.of(problem.a, tile)
-    gathered = yield from fetched_over_nodes(problem, rank, rows, per_node, inside)
+    rows, flagged = TiledRows.of(problem.a, tile), protocol == "ll"
+    gathered = yield from fetched_over_nodes(problem, rank, rows, per_node, inside, flagged)
     yield from ag_gemm.multiplied(problem, rank, rows, gathered, part, kernel)
 
 
 def fetched_over_nodes(
-    problem: Problem, rank: int, rows: TiledRows, local: int, inside: str = "direct"
+    problem: Problem,
+    rank: int,
+    rows: TiledRows,
+    local: int,
+    inside: str = "direct",
+    flagged: bool = False,
 ) -> Steps:
     """Push a rank's tiles of A to its node and to the rank of the same number on every other node,
-    and forward tiles received from there to its node; ``inside`` it directly or round a ring."""
+    and forward tiles received from there to its node; ``inside`` it directly or round a ring.
+    Tiles may be ``flagged`` as in Triton-distributed's Algorithm 4."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
+    away = [at(d + e, l) for e in range(1, nodes)]
     node = [at(d, l + i) for i in range(1, local)] if inside == "direct" else []
     have: dict[Tile, Step] = {}
     for t in rows.tiles[rank]:
         have[t] = yield Get(rows.block(t))
-    for there in [at(d + e, l) for e in range(1, nodes)] + node:
+    for there in away + node:
         for t in rows.tiles[rank]:
-            yield Push(have[t], there, t)
+            yield Push(have[t], there, t, flagged, there in node[1:])
     for e in range(nodes):  # forwarded as they arrive
         for t in rows.tiles[at(d - e, l)] if e else ():
-            have[t] = yield Await(at(d - e, l), t, rows.block(t))
+            have[t] = yield Await(at(d - e, l), t, rows.block(t), flagged)
             for there in node:
-                yield Push(have[t], there, t)
+                yield Push(have[t], there, t, flagged, there in node[1:])
         if inside == "ring":
             owners_round = [at(d - e, l + i) for i in range(local)]
             yield from ag_gemm.passed_round(rows, have, owners_round, at(d, l - 1), at(d, l + 1))
     # from its owner, or from the rank of this node that received it
     source = lambda t: at(d, rows.owner(t) % local)
     rank_order = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
-    return ag_gemm.Gathered(have, source, rows.order_key(rank_order))
+    return ag_gemm.Gathered(have, source, rows.order_key(rank_order), flagged)
 
 
 @tiled("rs2", gemm_rs.LAYOUT, INSIDE, PER_NODE, TILE, PART, KERNEL, UNITS, checks=[check_nodes])

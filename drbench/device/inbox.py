@@ -57,6 +57,8 @@ class DeviceInbox(Inbox):
         wait meanwhile.
     """
 
+    stores_words = False  # copies and stream writes of all values
+
     def __init__(
         self,
         trace: Trace,

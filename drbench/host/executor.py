@@ -403,19 +403,25 @@ class Executor(ExecutorBase):
         return True
 
     def _start_push(self, t: int) -> None:
-        """Set the flag of a value, after a copy into its slot, or in place if it is offered; or
-        send a message."""
+        """Set the flag of a value, after a copy into its slot, or in place if it is offered; store
+        words with flags; or send a message."""
         step, route, message = self.steps[t], self.inbox.routes[t], self._sends.get(t)
         value, due = self._operand(step), 0.0
         if type(step) is Push:
             self.bytes["put_bytes"] += value.nbytes
             if message is None:
-                slot = route.place.view(value.dtype)
-                np.copyto(shaped(slot, value.shape, step.inputs[0].transposed), value)
+                if route.words is None:
+                    slot = route.place.view(value.dtype)
+                    np.copyto(shaped(slot, value.shape, step.inputs[0].transposed), value)
                 if self.throttle is not None:
                     # the receiver waits for the link: this rank may be in a GEMM when it is done
-                    due = self.throttle.due("out", value.nbytes, self.clock.now())
-        if message is None:
+                    nbytes = value.nbytes * (1 + step.flagged)
+                    due = self.throttle.due("out", nbytes, self.clock.now())
+        if message is None and route.words is not None:
+            stored = value.T if step.inputs[0].transposed else value
+            self.inbox.store_words(route, stored.reshape(-1), due)
+            self._finish_at(due, t)
+        elif message is None:
             self.inbox.signal(route, due)
             self._finish_at(due, t)
         else:

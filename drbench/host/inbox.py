@@ -4,8 +4,8 @@ value, and messages between ranks that cannot map each other's memory.
 ==========  ==============================================  ========================================
 step        on a node                                       elsewhere
 ==========  ==============================================  ========================================
-``Push``    copy into the slot, then write its flag         message on a communicator of its own,
-                                                            the flag's number being the tag
+``Push``    copy into the slot, then write its flag; if it  message on a communicator of its own,
+            is flagged, copy words that contain both        the flag's number being the tag
 ``Await``   the flag is the number of this run              the message has arrived in the slot
 ``Offer``   write the flag of the rank that takes it        message without elements
 ``Take``    the flag, then the value in place               the message, then a read by RMA
@@ -51,6 +51,8 @@ class Route:
         Start of the value in the window of its rank, in bytes.
     row_stride_bytes : int
         Of an offered value: bytes from one run of its elements to the next.
+    words : ndarray of uint64, or None
+        Of a flagged value, if it is local: halves of the value, each with a flag.
     """
 
     peer: int
@@ -61,6 +63,7 @@ class Route:
     place: np.ndarray | None
     offset: int
     row_stride_bytes: int
+    words: np.ndarray | None
 
 
 class Inbox:
@@ -90,6 +93,9 @@ class Inbox:
     CaseFailed
         On all ranks, if a signal has only one end, or the ranks wait for each other in a circle.
     """
+
+    #: Flagged values are stored in words.
+    stores_words = True
 
     def __init__(self, trace: Trace, topology: Topology, types: Sequence, in_reach: Sequence[bool]):
         comm, widths = topology.comm, [dtype.itemsize for dtype in types]
@@ -143,17 +149,24 @@ class Inbox:
                     else None,
                     flags_bytes(counts[holds]) + end.offset,
                     end.row_stride_bytes,
+                    memory[end.words : end.words + 2 * end.nbytes].view(np.uint64)
+                    if close and self.stores_words and end.words is not None
+                    else None,
                 )
         self.sends_messages = not all(route.is_local for route in self.routes.values())
         any_remote = any(not is_local(*pair) for pair in pairs)  # the same on every rank
         self._comm = comm.Dup() if any_remote else None
         #: Number of a flag -> the step that waits for it, without messages.
         self.steps: dict[int, int] = {}
+        #: Number of a flag -> route of a flagged value that this rank receives in words.
+        self._flagged: dict[int, Route] = {}
         self._messages: dict[int, MPI.Prequest] = {}
         for end in received[comm.rank]:
             route = self.routes[end.step]
             if route.is_local:
                 self.steps[route.number] = end.step
+                if route.words is not None:
+                    self._flagged[route.number] = route
             else:
                 landing = self._message(end.step, self._landing(end, route))
                 self._messages[end.step] = self._comm.Recv_init(landing, route.peer, route.number)
@@ -215,6 +228,12 @@ class Inbox:
 
     def arrived(self) -> list[int]:
         """The watched steps whose values have arrived in this run; each is returned once."""
+        for number, route in self._flagged.items():
+            if self._watched[number]:
+                value, flags = route.words.copy().view(np.uint32).reshape(-1, 2).T
+                if (flags == self._word_flag).all():
+                    route.place.view(np.uint32)[:] = value
+                    self.flags[number] = self.epoch
         here = self.flags >= self.epoch
         here &= self._watched
         if not here.any():
@@ -228,6 +247,19 @@ class Inbox:
         route.dues[route.number] = due
         self.window.sync()  # the value, and when, are written before the flag
         route.flags[route.number] = self.epoch
+
+    def store_words(self, route: Route, value: np.ndarray, due: float) -> None:
+        """Store a contiguous value, and a flag in each word, in the inbox of a local rank."""
+        words = np.empty((route.words.size, 2), np.uint32)
+        words[:, 0], words[:, 1] = value.view(np.uint32), self._word_flag
+        route.dues[route.number] = due
+        self.window.sync()  # when they are due is written before the words
+        route.words[:] = words.view(np.uint64)[:, 0]
+
+    @property
+    def _word_flag(self) -> int:
+        """The flag in the words of this run; the numbers of runs wrap."""
+        return self.epoch % (1 << 32)
 
     def sender(self, t: int, value: np.ndarray | None) -> MPI.Prequest:
         """The message that sends a value (None: a signal) to a rank that is not local; it is
@@ -272,8 +304,9 @@ class Inbox:
             message.Free()
         self._messages = {}
         for route in self.routes.values():
-            route.flags = route.dues = route.place = None
+            route.flags = route.dues = route.place = route.words = None
         self.flags = self.dues = None
+        self._flagged = {}
         self._close_memory()
         if self._comm is not None:
             self._comm.Free()

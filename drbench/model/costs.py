@@ -166,7 +166,7 @@ class Costs:
         block, item = step.block, self.item(step)
         if block is None:
             ((other, size),) = step.moved(rank) or ((None, 0),)
-            key: tuple = type(step), item, rank, other, size
+            key: tuple = type(step), item, rank, other, size, step.flagged, step.again
         else:
             cut = isinstance(step, (Put, Accumulate)) and is_cut(step)
             where = block.owner, block.shape, block.transposed, block.full
@@ -224,6 +224,7 @@ def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
     else:
         other, elements = step.block.owner, step.block.size
     nbytes, reads, adds = elements * itemsize, step.does == "fetch", isinstance(step, Accumulate)
+    nbytes *= 1 + step.flagged
     link = None if other == rank else machine.link(*((other, rank) if reads else (rank, other)))
     core_s = _core_s(machine, step, rank, link, nbytes)
     if link is None:
@@ -236,8 +237,12 @@ def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
         links = (("in" if reads else "out", rank),)
     else:
         links = machine.route(*ends)[1]
-    seconds, shares = nbytes / rate, machine.shares(link)
-    return Cost(core_s, seconds, links, link.latency_s, shares, link.lane, rate, link.own_timer)
+    seconds, shares, latency_s = nbytes / rate, machine.shares(link), link.latency_s
+    if step.flagged and link.multicast_s:
+        latency_s = link.multicast_s
+        if step.again:  # only the way into the other rank
+            links, shares = links[1:], shares[1:]
+    return Cost(core_s, seconds, links, latency_s, shares, link.lane, rate, link.own_timer)
 
 
 def _core_s(machine: Machine, step: Step, rank: int, link: Link | None, nbytes: int) -> float:

@@ -92,6 +92,8 @@ class Link:
         It is never faster than the slowest of them.
     lane : str
         copy or nic: transfers of a rank in one lane share its copy_streams.
+    multicast_s : float
+        Latency of flagged values, where the switch copies one store to all ranks; 0: it does not.
     """
 
     name: str
@@ -106,9 +108,15 @@ class Link:
     through: tuple[str, ...] = ()
     lane: str = "copy"
     rails: int = 0
+    multicast_s: float = 0.0
 
     def __post_init__(self):
         object.__setattr__(self, "through", tuple(self.through))
+        if self.multicast_s and self.shared != "device":
+            raise UsageError(
+                f"link {self.name}: multicast_s is of a switch with a link to each device, got "
+                f"shared = {self.shared!r}. Leave multicast_s out."
+            )
         if self.shared not in SHARED:
             raise UsageError(
                 f"link {self.name}: shared must be one of {', '.join(SHARED)}, got {self.shared!r}."

@@ -345,7 +345,7 @@ class _Simulation:
             self.at(free + cost.latency_s, self.finish, rank, t)
             return
         lane = None
-        if streams:
+        if streams and not step.flagged:  # a kernel stores flagged values
             reads = step.does == "fetch"
             lane = rank.number, reads, cost.lane, (other - rank.number - 1) % streams
         self.lanes.add(

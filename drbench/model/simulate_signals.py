@@ -9,8 +9,8 @@ from .rank import Rank
 class SimulatedSignals:
     """The Pushes, Awaits, Offers and Takes in progress in a simulation.
 
-    An Await ends ``signal_s`` after its value has arrived, when the signal is visible; a Take's
-    transfer begins when the Offer is visible.
+    An Await ends ``signal_s`` after its value has arrived, when the signal is visible, or at once
+    if the value is flagged; a Take's transfer begins when the Offer is visible.
 
     Parameters
     ----------
@@ -40,7 +40,8 @@ class SimulatedSignals:
 
     def pushed(self, now: float, rank: Rank, step: Signal) -> None:
         """Schedule the signal of a Push whose last byte has arrived."""
-        self.simulation.at(now + self.machine.signal_s, self._see, _value(step, rank.number))
+        signal_s = 0.0 if step.flagged else self.machine.signal_s
+        self.simulation.at(now + signal_s, self._see, _value(step, rank.number))
 
     def _see(self, now: float, value, _) -> None:
         self.seen.add(value)

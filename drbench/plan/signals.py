@@ -10,7 +10,7 @@ Each rank makes a list of :class:`End`; from the lists of all ranks :func:`match
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from drbench.errors import CaseFailed
@@ -46,6 +46,8 @@ class End(NamedTuple):
     row_stride_bytes, span : int
         Of an Offer: bytes from one run of neighbouring elements to the next, and from the first
         byte of the value to the last.
+    words : int or None
+        Of a flagged Await: its words in the inbox.
     """
 
     step: int
@@ -57,6 +59,7 @@ class End(NamedTuple):
     nbytes: int = 0
     row_stride_bytes: int = 0
     span: int = 0
+    words: int | None = None
 
     @property
     def what(self) -> str:
@@ -78,10 +81,13 @@ class InboxPlan:
         First byte of the slot of each Await, and of each offered value, by the step that makes it.
     nbytes : int
         Of the whole inbox.
+    words : dict of int to int
+        First byte of the words of each flagged value, behind all slots.
     """
 
     offsets: dict
     nbytes: int
+    words: dict = field(default_factory=dict)
 
 
 def offered(steps: Iterable[Step]) -> set[int]:
@@ -109,7 +115,7 @@ def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
     ...     yield Await(1, "left", (2, 5))
     ...     yield Await(1, "right", (2, 3))
     >>> plan_inbox(trace(program(), None, 0, fresh=False), [4, 4])
-    InboxPlan(offsets={0: 0, 1: 40}, nbytes=64)
+    InboxPlan(offsets={0: 0, 1: 40}, nbytes=64, words={})
     """
     stored, offsets, at = offered(trace.steps), {}, 0
     for step in trace.steps:
@@ -119,7 +125,12 @@ def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
             at = -(-at // widths[t]) * widths[t]
             offsets[t] = at
             at += rows * cols * widths[t]
-    return InboxPlan(offsets, -(-at // _ALIGNMENT) * _ALIGNMENT)
+    words: dict[int, int] = {}
+    for step in trace.steps:
+        if step.nonblocking and step.flagged:
+            at = words[step.index] = -(-at // 8) * 8
+            at += 2 * step.shape[0] * step.shape[1] * widths[step.index]
+    return InboxPlan(offsets, -(-at // _ALIGNMENT) * _ALIGNMENT, words)
 
 
 def flags_bytes(count: int) -> int:
@@ -191,9 +202,8 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
             offset = inbox.offsets[t]
         rows, cols = value.shape
         nbytes = rows * cols * widths[value.index]
-        end = End(
-            t, step.kind, step.sends, step.peer, step.key, offset, nbytes, row_stride_bytes, span
-        )
+        where = offset, nbytes, row_stride_bytes, span, inbox.words.get(t)
+        end = End(t, step.kind, step.sends, step.peer, step.key, *where)
         name = end[1:5]
         if step.peer == trace.rank or name in seen:
             wrong = "is to itself" if step.peer == trace.rank else "is there twice"

@@ -18,6 +18,10 @@ refuses programs whose ranks wait for each other in a circle.
 
 Every slot is written once a run, so that no signal is needed to free it: the barrier between runs
 does. (Liu et al., FLUX, 2024, §3 and §4; Zheng et al., Triton-distributed, 2025, §2 and §3.)
+
+A *flagged* Push needs no signal after the value, but twice the bytes: every word of eight bytes has
+four bytes of the value and the flag of this run, and is stored at once. The receiver waits until
+every word has the flag (the LL protocol of NCCL; Triton-distributed, §3.4).
 """
 
 from collections.abc import Hashable
@@ -87,11 +91,21 @@ class _Received(Signal):
 
 class Push(_Sent):
     """Put a token into its slot of another rank's inbox and signal it; complete when the token's
-    memory may be used again."""
+    memory may be used again.
 
-    __slots__ = ()
+    ``again``: it follows a Push of the same token to another rank of the node; a switch that copies
+    stores to all ranks needs to be given a flagged value only once.
+    """
+
+    __slots__ = ("flagged", "again")
     kind = "push"
     counter = "put_bytes"
+
+    def __init__(
+        self, token: Step, to: int, key: Hashable, flagged: bool = False, again: bool = False
+    ):
+        super().__init__(token, to, _named(key, flagged))
+        self.flagged, self.again = flagged, again
 
     def moved(self, rank):
         rows, cols = self.inputs[0].shape
@@ -106,13 +120,28 @@ class Await(_Received):
     nor the queue of a group delays it.
     """
 
-    __slots__ = ()
+    __slots__ = ("flagged",)
     does = "wait"
     kind = "push"
     nonblocking = True
 
+    def __init__(
+        self,
+        source: int,
+        key: Hashable,
+        receives: Block | tuple[int, int],
+        flagged: bool = False,
+    ):
+        super().__init__(source, _named(key, flagged), receives)
+        self.flagged = flagged
+
     def elements(self):
         return 0  # a slot is not in the arena
+
+
+def _named(key: Hashable, flagged: bool) -> Hashable:
+    """The name of a value, another one if it is flagged: both ends must be."""
+    return (key, "flagged") if flagged else key
 
 
 class Offer(_Sent):

@@ -210,6 +210,9 @@ class Step:
     grouped = False
     #: True for a step with a signal (:mod:`drbench.program.signal_steps`).
     signals = False
+    #: True for a Push or Await of a value with flags in its words, and a Push of a value that the
+    #: rank has just pushed to another one.
+    flagged = again = False
     #: True if the step never blocks its rank: it may start at any time, and only steps that use its
     #: value wait for it.
     nonblocking = False

@@ -35,6 +35,7 @@ PROGRAMS = (
     + [("gemm_ar", {"swizzle": swizzle}) for swizzle in ("ranks", "naive")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
     + [(name, {"inside": inside}) for name in ("ag2", "rs2") for inside in ("direct", "ring")]
+    + [("ag2", {"protocol": "ll", "inside": inside}) for inside in ("direct", "ring")]
 )
 named = pytest.mark.parametrize(
     "name, options",

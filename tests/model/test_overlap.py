@@ -207,3 +207,55 @@ def test_a_case_of_eight_gpus_in_tiles_of_128_rows_is_simulated_in_a_fifth_of_a_
         simulate(traces, machine, prefetch="all")
         taken.append(process_time() - start)
     assert within(min(taken), 0.2)
+
+
+def pushed_to_all(flagged):
+    """Rank 0 of 4 sends 64 bytes to each other rank of its node of 3, and to the next node."""
+
+    def program(rank):
+        if rank:
+            yield Await(0, "x", (4, 4), flagged)
+            return
+        x = yield Scratch((4, 4))
+        for other in (3, 1, 2):
+            yield Push(x, other, "x", flagged, other == 2)
+
+    return program
+
+
+def test_flags_in_words_double_the_bytes_and_save_the_signal_and_the_queue():
+    """One queue: 4 s to the next node; 1 s to a neighbour, a signal of 3 s, 1 s to the other. With
+    flags all begin at once, but two share the way out of rank 0."""
+    links = (
+        Link("near", 64.0, latency_s=0.25, within=3),
+        Link("far", 16.0, latency_s=0.5, lane="nic"),
+    )
+    machine = Machine("m", Compute(1.0), links, arbitration="fifo", copy_streams=1, signal_s=3.0)
+    seconds = lambda flagged: simulate(traced(pushed_to_all(flagged), Problem(4, 4, 4, 4)), machine)
+    assert seconds(False).time_s == 1 + 3 + 1 + 0.25 + 3  # the last neighbour
+    assert seconds(True).time_s == 8 + 0.5  # the next node
+    assert seconds(True).counters["put_bytes"] == 3 * 64  # values alone
+
+
+def test_a_switch_copies_a_flagged_value_that_leaves_its_rank_once():
+    near = Link("near", 64.0, latency_s=9.0, multicast_s=0.25, within=3)
+    for far_bytes_per_s, expected_s in ((64.0, 2 + 0.5), (1e9, 2 + 0.25)):
+        links = near, Link("far", far_bytes_per_s, latency_s=0.5 if far_bytes_per_s < 1e9 else 0)
+        machine = Machine("m", Compute(1.0), links, arbitration="fifo")
+        traces = traced(pushed_to_all(True), Problem(4, 4, 4, 4))
+        assert simulate(traces, machine).time_s == pytest.approx(expected_s)
+        assert bound_of(traces, machine).links_s == pytest.approx(2.0)
+    with pytest.raises(UsageError, match="multicast_s"):
+        Link("xgmi", 50e9, shared="pair", multicast_s=1e-6)
+
+
+def test_both_ends_of_a_value_are_flagged_or_none():
+    def program(rank):
+        if rank:
+            yield Await(0, "x", (4, 4), True)
+        else:
+            yield Push((yield Scratch((4, 4))), 1, "x")
+
+    machine = Machine("m", Compute(1.0), (Link("w", 1.0),))
+    with pytest.raises(CaseFailed, match="never received"):
+        simulate(traced(program, Problem(4, 4, 4, 2)), machine)

@@ -45,7 +45,9 @@ def ran(mpirun, dealt):
             found, naps = [], Counter()
             every_other = (SITUATIONS.index(situation) + BACKENDS.index(backend)) % 2
             of_algorithm = len(dealt(range(8), 8 * every_other, 16))
-            for p, drawn in draws(situation, backend, of_algorithm, of_step, SEED).items():
+            few_more = of_step // 20  # a program may be decided otherwise where it runs
+            drawn_by_ranks = draws(situation, backend, of_algorithm, of_step + few_more, SEED)
+            for p, drawn in drawn_by_ranks.items():
                 where = "nodes" if (situation, backend, p) in NODES else situation
                 options = OPTIONS.get(p, ()) if backend == "numpy" else ()
                 asked = [made for _, made, _ in drawn]

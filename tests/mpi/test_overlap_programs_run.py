@@ -8,27 +8,40 @@ from starting import wait_until_empty, within
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
 
-PUSHED = [
-    {
-        "algorithm": name,
-        "shape": [64, 32, 32],
-        "options": {"variant": variant, "tile": 8, "part": 1},
-    }
-    for name, variants in (("ag_gemm", ("push", "ring")), ("gemm_rs", ("write", "pull", "ring")))
-    for variant in variants
-] + [
-    {
-        "algorithm": "universal",
-        "shape": [64, 36, 32],
-        "texts": texts,
-        "options": {"sums": "push", "stationary": stationary, "chunk": 8},
-    }
-    for stationary, texts in (
-        ("B", ["row", "row", "row"]),
-        ("B", ["column", "column", "row"]),
-        ("A", ["block", "tiles:7x9", "column"]),
-    )
-]
+PUSHED = (
+    [
+        {
+            "algorithm": name,
+            "shape": [64, 32, 32],
+            "options": {"variant": variant, "tile": 8, "part": 1},
+        }
+        for name, variants in (
+            ("ag_gemm", ("push", "ring")),
+            ("gemm_rs", ("write", "pull", "ring")),
+        )
+        for variant in variants
+    ]
+    + [
+        {
+            "algorithm": "ag2",
+            "shape": [64, 32, 32],
+            "options": {"protocol": "ll", "tile": 8, "part": 1},
+        }
+    ]
+    + [
+        {
+            "algorithm": "universal",
+            "shape": [64, 36, 32],
+            "texts": texts,
+            "options": {"sums": "push", "stationary": stationary, "chunk": 8},
+        }
+        for stationary, texts in (
+            ("B", ["row", "row", "row"]),
+            ("B", ["column", "column", "row"]),
+            ("A", ["block", "tiles:7x9", "column"]),
+        )
+    ]
+)
 
 
 OVER_NODES = [

@@ -56,6 +56,7 @@ CHOICES = {
     "swizzle": ("ranks", "naive"),
     "buffer": ("operand", "symmetric"),
     "additions": ("tiles", "end"),
+    "protocol": ("signal", "ll"),
     "kernel": ("fused", "parts"),
     "tile": (None, 1, 2, 5, 100),
     "part": (None, 1, 3, 5),

@@ -45,7 +45,10 @@ SOURCES = {
     "ReduceScatter": (("collective", "meshslice", "moe_collective", "dtensor_mm"), LEFT),
     "Shift": (("cannon", "wang", "fsdp", "tensor_parallel_1d"), {}),
     "AllGather": (("meshslice", "wang", "tensor_parallel_1d"), {}),
-    "Push": (("ag_gemm", "te_chunks", "ag2_moe", "universal"), {"variant": "ring", "sums": "push"}),
+    "Push": (
+        ("ag2", "ag_gemm", "te_chunks", "ag2_moe", "universal"),
+        {"variant": "ring", "sums": "push", "protocol": "ll"},
+    ),
 }
 MOST_DRAWS = 20
 

@@ -9,7 +9,7 @@ OVERLAP = (
     + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
     + [("gemm_rs", {"variant": how, "additions": "end"}) for how in ("write", "pull", "ring")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
-    + [("gemm_ar", {})]
+    + [("gemm_ar", {}), ("ag2", {"protocol": "ll"})]
     + [(name, {"inside": inside}) for name in ("ag2", "rs2") for inside in ("direct", "ring")]
 )
 WHOLE_EXPERTS, EXCHANGES = ("dispatch_moe", "moe_combine"), ("push", "pull", "separate")
@@ -38,4 +38,4 @@ def overlapping_slots(found, widths):
     plan = plan_inbox(found, widths)
     waits = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
     shared = {two: plan.offsets[one] for one, two in zip(waits[::2], waits[1::2])}
-    return InboxPlan(plan.offsets | shared, plan.nbytes)
+    return InboxPlan(plan.offsets | shared, plan.nbytes, plan.words)

@@ -1,13 +1,13 @@
 """The claims of FLUX and Triton-distributed (TD) about their figures, compared with the rows of the
-studies (:mod:`drbench.launch.papers.overlap.study`): F1 to F16 and T1 to T19.
+studies (:mod:`drbench.launch.papers.overlap.study`): F1 to F16 and T1 to T26.
 
 Shared terms, the same for every claim:
 
 - of an efficiency a *mean* agrees within 15 points, an *end* of a range within 25;
 - of a ratio of times an end of a range agrees within 25 %, an "up to" within 20 %;
 - TD's points are compared one by one: the geometric mean of ours over the paper's agrees within
-  15 %, each within 30 %, and speedups are above 1 on average; of those over FLUX the mean within
-  5 %, of those over a loop of experts within 15 %, on the same side of 1;
+  15 %, each within 30 %, and speedups are above 1 on average; of those over FLUX or DeepEP the
+  mean within 5 %, of those over a loop of experts within 15 %, on the same side of 1;
 - what remains *exposed* agrees within a factor of two; so does what a whole model *gains*, whose
   "up to" agrees within 20 %, too.
 
@@ -15,7 +15,8 @@ A claim compares with published numbers if there are any (``results/published/ov
 derives its own from the rows. F1 to F9 and T1 to T11 had their first tolerances before they
 were simulated; those of F4, F6, T5, T7 were sharpened afterwards, and F10 to F13 have those of F1
 and F2. T12 to T15 had theirs before FLUX was simulated on their shapes, F14 to F16 before blocks
-were simulated. T16 to T19 were added when their numbers were known.
+were simulated. T16 to T19 were added when their numbers were known, T20 to T26 before collectives
+alone were simulated.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,11 +24,12 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from numpy import array, isnan, nan, where
+from pandas import concat
 
 from drbench.launch.cases.machine_models import find_machine
 
 from ..claims import Paper, ResultRows, name_values, read_claims
-from .rows import GEMM, RANGES, ROWS, SAME, table_of
+from .rows import GEMM, ROWS, SAME, read_tables, table_of
 from .study import FLUX_M, FLUX_MACHINES, MACHINES, NODE, STUDIES, simulate
 
 #: Allowed differences of the ends and the mean of a range from the paper's, by quantity: points,
@@ -40,7 +42,11 @@ MEAN_SHARE, POINT_SHARE, OVER_FLUX_SHARE = 0.15, 0.30, 0.05
 OTHER = 0.01
 _ENDS_OF_M, _ON_FLUX, _RANKS = [FLUX_M[0], FLUX_M[-1]], [*FLUX_MACHINES.values()], [8, 16]
 #: Quantities that are one method's time over that of another.
-RATIOS = {"over_chunks": ("chunks", "flux"), "over_flux": ("flux", "td")}
+RATIOS = {
+    "over_chunks": ("chunks", "flux"),
+    "over_flux": ("flux", "td"),
+    "over_deepep": ("deepep", "td"),
+}
 
 
 def pair_ranges(rows: ResultRows, **values) -> Iterator[tuple]:
@@ -141,7 +147,8 @@ def _whole(rows: ResultRows, study: str):
 
 
 def _points(rows: ResultRows, column: str, study: str | list[str], ranks=_RANKS):
-    """Whether our points agree with TD's of a figure or table; then those of other methods."""
+    """Whether our points agree with TD's of a figure or table; then those of other methods, of
+    which FLUX's and PyTorch's do not count."""
     every = rows.paired(SAME, study=study, ranks=ranks)
     theirs_first = lambda group: (group[0][0], group[0][1] != "td")
     for (name, method), pairs in sorted(every.groupby(["study", "method"]), key=theirs_first):
@@ -152,7 +159,8 @@ def _points(rows: ResultRows, column: str, study: str | list[str], ranks=_RANKS)
         scale, unit = (1e3, " ms") if column == "seconds" else (1, "")
         text = f"{name} {method}: {scale * mean:.3g} (paper {scale * theirs:.3g}){unit}, "
         text += f"{mean / theirs:.2f} of it, each "
-        yield near or method != "td", f"{text}{ratio.min():.2f} to {ratio.max():.2f}"
+        near |= method in ("flux", "pytorch")
+        yield near, f"{text}{ratio.min():.2f} to {ratio.max():.2f}"
 
 
 def _means(rows: ResultRows, quantity: str, share: float, study: str, ranks=_RANKS):
@@ -162,6 +170,19 @@ def _means(rows: ResultRows, quantity: str, share: float, study: str, ranks=_RAN
         agrees = abs(mean / paper - 1) <= share and (mean - 1) * (paper - 1) > 0
         numbers = " ".join(f"{ratio:.2f}" for ratio in ours)
         yield agrees, f"{mean:.3f} (paper {paper}); each {numbers}"
+
+
+def _t24(rows: ResultRows):
+    for stated_row, ours in pair_ranges(rows, quantity="over_deepep"):
+        *few, most = ours
+        agrees = min(few) > 1 and (most > 1) == (stated_row.product == "moe_combine")
+        yield agrees, f"{stated_row.product} {' '.join(f'{ratio:.2f}' for ratio in ours)}"
+
+
+def _t26(rows: ResultRows):
+    seconds = rows.by("seconds", "method", "k", study="td5")
+    ratio = seconds["td"] / seconds["signals"]
+    return ratio.iloc[0] < 1 < ratio.iloc[-1], f"flags over signals, by k: {name_values(ratio, 2)}"
 
 
 def _t6(rows: ResultRows):
@@ -227,15 +248,22 @@ CLAIMS = read_claims(
         "T17": (_means, "speedup", MEAN_SHARE, "td-table5", 8),
         "T18": (_means, "speedup", MEAN_SHARE, "td-table4", 16),
         "T19": (_means, "speedup", MEAN_SHARE, "td-table5", 16),
+        "T20": (_points, "seconds", "td16-dispatch", 32),
+        "T21": (_points, "seconds", ["td16-dispatch", "td16-combine"], [8, 16, 32, 64]),
+        "T22": (_means, "over_deepep", OVER_FLUX_SHARE, "td16-dispatch"),
+        "T23": (_means, "over_deepep", OVER_FLUX_SHARE, "td16-combine"),
+        "T24": (_t24,),
+        "T25": (_points, "seconds", "td5", 32),
+        "T26": (_t26,),
     },
 )
 
 
 def judged(rows: Iterable, results: Path) -> ResultRows:
     """Simulated rows with the published ones, and the published ranges."""
-    theirs = results / "published/overlap"
-    published = ROWS.read([theirs / "speedups.csv", theirs / "moe.csv"])
-    return table_of([*rows, *published], RANGES.read([theirs / "ranges.csv"]))
+    theirs = read_tables([results / "published/overlap"])
+    both = concat([table_of(rows, ()).table, theirs.table], ignore_index=True).infer_objects()
+    return ResultRows(both, theirs.ranges)
 
 
 PAPER = Paper(

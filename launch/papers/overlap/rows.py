@@ -29,13 +29,15 @@ class OverlapRow(NamedTuple):
         ``simulated`` or ``published``.
     product : str
         ``ag`` (AllGather, then GEMM), ``rs`` (GEMM, then ReduceScatter), ``ag_moe`` or ``moe_rs``;
-        ``training``, ``prefill`` or ``decoding`` of a block.
+        ``ag2``, ``dispatch_moe`` or ``moe_combine`` without the time of the GEMMs; ``training``,
+        ``prefill`` or ``decoding`` of a block.
     m, n, k : int
         Of the whole multiplication, before division over the ranks; of a block the first of its
         MLP.
     method : str
         ``collective`` (nothing overlaps; in a block what Megatron-LM overlaps), ``chunks``
-        (Transformer Engine), ``flux``, ``td``, or ``pytorch``.
+        (Transformer Engine), ``flux``, ``td``, ``deepep``, ``pytorch``, or ``signals`` (TD's
+        AllGather without flags in words).
     variant : str
         Mode and order of communication, a block's model, or another difference between otherwise
         equal rows.
@@ -79,7 +81,7 @@ class OverlapRange(NamedTuple):
     ----------
     quantity : str
         ``efficiency_percent``, ``speedup`` (over ``collective``, or PyTorch), ``over_chunks``
-        (speedup over Transformer Engine) or ``over_flux``.
+        (speedup over Transformer Engine), ``over_flux`` or ``over_deepep``.
     least_m, most_m : int
         The range of m; 0 for all rows of a table.
     """
@@ -110,9 +112,9 @@ SAME = ["study", "ranks", *GEMM, "method", "experts"]
 
 
 def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> ResultRows:
-    """Rows and ranges as tables; ``experts`` is the variant of rows of tables."""
+    """Rows and ranges as tables; ``experts`` is the variant of rows with experts."""
     table = DataFrame(rows, columns=OverlapRow._fields)
-    experts = table.variant.where(table["product"].isin(["ag_moe", "moe_rs"]), "")
+    experts = table.variant.where(table["product"].str.contains("moe"), "")
     ends = DataFrame(ranges, columns=OverlapRange._fields)
     numbers = dict.fromkeys(("low", "high", "mean"), float)
     return ResultRows(table.assign(experts=experts), ResultRows(ends.astype(numbers)))

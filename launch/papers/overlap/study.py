@@ -18,12 +18,16 @@ order              own rows last or in row order; one peer at a time or all of a
 td-table4, -table5 a loop over experts, TD; tokens gathered, and sums scattered, on one node and
                    two of H800 (Tables 4 and 5)
 split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 3.5, 3.8)
+td5                AllGather over 4 nodes with signals, and with flags in words (TD, 3.4)
+td16-dispatch,     AllToAll of TD, and of DeepEP through network cards alone, 8 to 64 H800 (TD,
+td16-combine       Figure 16)
 =================  ===============================================================================
 
 FLUX and TD tune their kernels on the machine; so each is the fastest of the variants of the papers,
 of communication tiles from a rank's rows halved down to 128 (FLUX, 4.3), and of parts of the GEMM
 with the rows of a kernel's tiles (FLUX, 4.4; TD, 3.8). A study consists of grids of operations on
-machines, with the methods that are compared on each.
+machines, with the methods that are compared on each. A collective alone is a program on a machine
+whose GEMMs and sums take no time.
 """
 
 import itertools
@@ -47,7 +51,7 @@ from drbench.program.problem import ITEMSIZES
 
 from ..blocks import block_of, block_s
 from ..claims import Changed
-from .rows import ROWS, OverlapRow
+from .rows import OverlapRow, read_tables
 
 DTYPE = "bfloat16"
 #: All machines; those of FLUX by figure (5), and the operations it is evaluated on: (n, k) before
@@ -59,6 +63,20 @@ FLUX_SHAPES = {"ag": (49152, 12288), "rs": (12288, 49152)}
 FLUX_M, SMALL_M = (1024, 2048, 4096, 8192), (64, 512)
 #: FLUX's kernels are the fastest (2.3, 4.4), Triton's 5 % slower (TD, 4.1).
 FLUX_KERNELS = (("kernel_slowdown", 0.0),)
+#: A collective alone, by kernels: a transfer over NVLink takes 0.5 µs (TD, 3.4), a signal as long.
+ALONE = {
+    **dict.fromkeys(("compute.peak_flops", "dtypes.*.peak_flops"), 1e30),
+    "compute.memory_bytes_per_s": 1e30,
+    "compute.launch_s": 0.0,
+    "side_units": 0,
+    **dict.fromkeys(("links.nvlink.latency_s", "signal_s"), 0.5e-6),
+}
+#: TD's AllToAll has a block of threads for each rank, and no queue (all_to_all_kernel in its
+#: repository); DeepEP's used no NVLink (TD, 4.2).
+TO_ALL = {
+    "td": ALONE | {"copy_streams": 0},
+    "deepep": ALONE | {"copy_streams": 0, "links.nvlink.within": 1},
+}
 #: Least rows of a communication tile: those of a GEMM tile.
 LEAST_TILE = 128
 #: Rows of a part of the GEMM: of the tiles of kernels.
@@ -135,12 +153,16 @@ def methods(
 
     ``collective`` is one collective before or after one GEMM (PyTorch with NCCL), ``pytorch`` the
     same with a loop over experts, ``chunks`` has one chunk and one GEMM per rank (Transformer
-    Engine); ``flux`` and ``td`` are one kernel.
+    Engine); ``flux`` and ``td`` are one kernel. An operation may be a program's name; tokens are
+    sent in float8.
     """
     gathers = operation.startswith("ag")
+    dtype = "float8" if operation == "dispatch_moe" else DTYPE
     of = lambda algorithm, **options: Case(
-        *shape, algorithm=algorithm, dtype=DTYPE, options=options | more
+        *shape, algorithm=algorithm, dtype=dtype, options=options | more
     )
+    if operation not in _PROGRAMS:
+        return [of(operation)]
     if name == "collective":
         return [of(name, dataflow="RS", mesh=f"1x{ranks}" if gathers else f"{ranks}x1")]
     if name == "pytorch":
@@ -225,7 +247,7 @@ class StudyGrid(NamedTuple):
     shapes : sequence of (str, tuple)
         Operation, and m, n and k.
     contenders : sequence of StudyContender
-    constants : sequence of (str, value)
+    constants : sequence of (str, value), or dict
         Changed constants of the machine for the contenders.
     experts : dict
         Options of operations with experts.
@@ -235,7 +257,7 @@ class StudyGrid(NamedTuple):
     shapes: Sequence[tuple[str, tuple]]
     contenders: Sequence[StudyContender]
     ranks: int = NODE
-    constants: tuple = FLUX_KERNELS
+    constants: tuple | dict = FLUX_KERNELS
     experts: dict = {}
 
     def rows(self, changed: Changed) -> Iterator[OverlapRow]:
@@ -243,13 +265,15 @@ class StudyGrid(NamedTuple):
         for name, (operation, shape) in itertools.product(self.machines, self.shapes):
             machine = machine_of(changed, name, ())
             where = operation, shape, self.ranks, name
-            base = methods("pytorch" if self.experts else "collective", *where, **self.experts)
-            over_s, _ = fastest(machine, self.ranks, base)
-            alone_s = gemm_s(machine, operation, self.ranks, shape, **self.experts)
+            over_s = alone_s = None
+            if operation in _PROGRAMS:
+                base = methods("pytorch" if self.experts else "collective", *where, **self.experts)
+                over_s, _ = fastest(machine, self.ranks, base)
+                alone_s = gemm_s(machine, operation, self.ranks, shape, **self.experts)
             for contender, more, variant in self.contenders:
                 cases = methods(contender, *where, **self.experts | more)
                 constants = dict(self.constants)
-                if contender == "td":
+                if contender == "td" and operation in _PROGRAMS:
                     constants["compute.tiles"] = KERNEL_TILES[name, operation]
                 seconds, case = fastest(machine.with_values(constants), self.ranks, cases)
                 over_nodes = "over nodes" * ("per_node" in case.options)
@@ -306,17 +330,19 @@ def _row(
     shape: tuple,
     program: tuple,
     seconds: float,
-    alone_s: float,
-    over_s: float,
+    alone_s: float | None,
+    over_s: float | None,
 ) -> OverlapRow:
     """The row of a program (method, variant, tile) with its time, that of the GEMM alone and that
-    of the program without overlap."""
-    ratios = over_s / seconds, 100 * (1 - (seconds - alone_s) / (over_s - alone_s))
+    of the program without overlap, if it has a GEMM."""
+    ratios: tuple = None, None
+    if over_s is not None:
+        ratios = over_s / seconds, 100 * (1 - (seconds - alone_s) / (over_s - alone_s))
     where = "", "simulated", machine.name, ranks, operation
     return OverlapRow(*where, *shape, *program, seconds, alone_s, *ratios, "")
 
 
-def machine_of(changed: Changed, name: str, constants: tuple) -> Machine:
+def machine_of(changed: Changed, name: str, constants: tuple | dict) -> Machine:
     """The machine of a name, or its changed one; with some constants replaced."""
     return (changed.get(name) or find_machine(name)).with_values(dict(constants))
 
@@ -330,9 +356,7 @@ def _flux_shapes(ms: Iterable[int], operations: Iterable[str] = tuple(FLUX_SHAPE
 
 def published(study: str) -> list:
     """The published rows of a figure, or of a table."""
-    folder = CHECKOUT / "results/published/overlap"
-    rows = ROWS.read([folder / "speedups.csv", folder / "moe.csv"])
-    return [row for row in rows if row.study == study]
+    return [*read_tables([CHECKOUT / "results/published/overlap"]).where(study=study).itertuples()]
 
 
 def experts_of(variant: str) -> dict[str, int]:
@@ -360,6 +384,14 @@ def _as_published(study: str) -> Iterator[StudyGrid]:
         yield StudyGrid(*on, contenders, ranks, (), experts_of(variant))
         if key in theirs:
             yield StudyGrid(*on, [StudyContender("flux")], ranks)
+
+
+def _exchanged(study: str) -> Iterator[StudyGrid]:
+    """Each AllToAll of DeepEP, and that of TD."""
+    for row, name in itertools.product(published(study), TO_ALL):
+        shape, of = (row.product, (row.m, row.n, row.k)), experts_of(row.variant)
+        contenders = [StudyContender(name, {}, row.variant)] * (row.method == "deepep")
+        yield StudyGrid(["h800"], [shape], contenders, row.ranks, TO_ALL[name], of)
 
 
 def _split() -> Iterator[StudyGrid]:
@@ -429,6 +461,20 @@ GRIDS: dict[str, Iterable[StudyGrid | TransformerBlock] | Callable[[], Iterable[
         StudyGrid(["mi308x"], _AG, _ORDERS[3:], constants=(("copy_streams", 1),)),
     ],
     "split": _split,
+    "td5": [
+        StudyGrid(
+            ["h800"],
+            # a row of each rank: 4 KiB to 32 MiB in all, as in test_fast_allgather.py of TD
+            [("ag2", (32, 32, k)) for k in (64, 1024, 16384, 524288)],
+            [
+                StudyContender("signals", {"per_node": NODE}),
+                StudyContender("td", {"per_node": NODE, "protocol": "ll"}),
+            ],
+            32,
+            ALONE,
+        )
+    ],
+    **{study: partial(_exchanged, study) for study in ("td16-dispatch", "td16-combine")},
     **{
         study: partial(_as_published, study)
         for study in "td11 td12 td13 td14 td17 td18 td-table4 td-table5".split()

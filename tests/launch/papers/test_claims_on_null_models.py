@@ -28,6 +28,7 @@ SEEDS, FEW, LISTED, MAY_BE = range(20), 12, 0.25, 0.10
 #: (null model, claim) -> why it holds there.
 _COMMUNICATION = "it is about what moves, and over which links; local GEMMs of any shape leave it"
 _TWO = "one of two methods is ahead at two or three points: shuffles have that in one of six"
+_PAIR = "one or two pairs of times, each of which a shuffle leaves in one of two cases"
 HOLDS_ALL_THE_SAME = {
     **dict.fromkeys(
         [("local GEMMs by FLOPs", name) for name in ("P1", "P2", "P6", "P10", "P12a")],
@@ -53,6 +54,7 @@ HOLDS_ALL_THE_SAME = {
     ("one time", "T7"): "its statement is that something is not slower",
     ("shuffled", "T14"): _TWO,
     ("shuffled", "T15"): _TWO,
+    **dict.fromkeys([("shuffled", name) for name in ("T20", "T25")], _PAIR),
 }
 
 
