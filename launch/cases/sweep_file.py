@@ -144,19 +144,23 @@ _INSTEAD = {
     "partitions": {"preset"},
     "backend": {"get", "threads"},
 }
+#: Fields of how a case runs that change predictions too.
+_PREDICTED = {"transport", "threads", "prefetch", "compute", "pool", "max_gemms", "max_accumulates"}
 #: Keys of measurements alone: rounds, and all fields of a case except those of the problem, layouts
-#: and algorithm, and five more that change predictions.
+#: and algorithm, and :data:`_PREDICTED`.
 _MEASURED = {"rounds"} | {
     name
     for name, option in FIELDS.items()
-    if option.group not in ("Problem", "Layout", "Algorithm")
-    and name not in ("transport", "threads", "prefetch", "compute", "pool")
+    if option.group not in ("Problem", "Layout", "Algorithm") and name not in _PREDICTED
 }
 #: Keys of predictions alone.
 _SIMULATED = {"paper"}
 #: Options of the paper's own program: whole tiles are fetched and make one GEMM (§4.2), replicas of
 #: C are pushed with the atomic kernel (the authors' repository), look-ahead 1 is the default.
 PAPER = {"chunk": "none", "fetch": "tile", "reduce": "push"}
+#: On GPUs it runs as many GEMMs and accumulates at the same time (§4.2: "a configurable number") as
+#: the authors' stationary_b_plan.py by default (universal_gemm 6c95fed).
+CONCURRENT = {"max_gemms": 2, "max_accumulates": 4}
 #: More cases than this are taken for a mistake.
 _MOST_CASES = 250_000
 #: The stationary matrix of the universal algorithm for each dataflow.
@@ -255,20 +259,24 @@ def load_sweep(
 
 
 def as_in_the_paper(case: Case, ranks: int) -> Case:
-    """A case of the universal algorithm as in the paper's program: with :data:`PAPER`, and explicit
-    near-square grids of blocks with at least as many rows as columns (``closest_factors`` in the
-    authors' ``benchmark/util.py``, universal_gemm 91fb862). Others are unchanged.
+    """A case of the universal algorithm as in the paper's program: with :data:`PAPER` and
+    :data:`CONCURRENT`, and explicit near-square grids of blocks with at least as many rows as
+    columns (``closest_factors`` in the authors' ``benchmark/util.py``, universal_gemm 91fb862).
+    Others are unchanged.
 
     Examples
     --------
     >>> case = as_in_the_paper(Case(8, 8, 8, "block/c2", "row", "block", preset="block"), 12)
     >>> case.a, case.b, case.c, case.options
     ('block:3x2/c2', 'row', 'block:4x3', {'chunk': 'none', 'fetch': 'tile', 'reduce': 'push'})
+    >>> case.max_gemms, case.max_accumulates
+    (2, 4)
     """
     if case.algorithm != "universal":
         return case
-    texts = {name: _tall(getattr(case, name), ranks) for name in "abc"}
-    return replace(case, **texts, options=PAPER | case.options)
+    values = {name: _tall(getattr(case, name), ranks) for name in "abc"}
+    values |= {name: getattr(case, name) or most for name, most in CONCURRENT.items()}
+    return replace(case, **values, options=PAPER | case.options)
 
 
 def _tall(text: str, ranks: int) -> str:

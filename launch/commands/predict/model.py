@@ -30,6 +30,8 @@ from ..options import (
 @problem_options(
     "prefetch",
     "compute",
+    "max_gemms",
+    "max_accumulates",
     default=None,
     default_text="the machine's",
     help="Element type.",
