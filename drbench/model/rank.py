@@ -163,7 +163,7 @@ class Rank:
         self._kernel, self._workers, self._open = None, None, False
         # fused kernels accumulate by themselves
         self._in_order = machine.accumulates_in_order and not self.kernels
-        self.tiled = (most.gemms > 1 or self._in_order) and machine.runs_kernels
+        self.tiled = most.gemms > 1 or self._in_order
         self._most, self._waiting, self._accumulating = most, deque(), 0
         # (start, seconds) of what GEMMs share: of those in progress, and of the last that ended
         self._sharing, self._shared_by = {}, deque(maxlen=2 * most.gemms)

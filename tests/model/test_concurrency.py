@@ -20,7 +20,7 @@ from drbench.model.machine import Link, Machine
 from drbench.model.rank import Concurrency
 from drbench.model.simulate import simulate
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Block, Gemm, Get
+from drbench.program.steps import Accumulate, Block, Gemm, Get, Kernel, Scratch
 
 #: Four workers, a FLOP a second each, and tiles of one element.
 GPU = Machine("gpu", Compute(4.0, units=4), (Link("wire", 4.0, shared="pair"),))
@@ -85,6 +85,19 @@ def test_concurrent_gemms_share_the_memory():
     assert simulate(traces, slow, most=Concurrency(2)).time_s == pytest.approx(96.0)
 
 
+def test_all_workers_together_are_no_faster_than_the_sustained_rate():
+    """A worker that waits for no other is twice as fast: 6 s for half of the workers."""
+    bursts = Machine("bursts", Compute(4.0, units=4, burst=2.0))
+    traces = _gemms([(2, 6)] * 2)
+    assert simulate(traces, bursts).time_s == pytest.approx(12.0)
+    assert simulate(traces, bursts, most=Concurrency(2)).time_s == pytest.approx(12.0)
+
+
+def test_cores_compute_one_gemm_at_a_time():
+    core = replace(GPU, adds_on_core=True)
+    assert simulate(_gemms([(2, 3)] * 2), core, most=Concurrency(2)).time_s == pytest.approx(12.0)
+
+
 def test_a_gemm_waits_for_the_gemm_that_makes_its_operand():
     def program(rank):
         a, b = (yield Get(_block("A", 0, 0, 1, 1))), (yield Get(_block("B", 0, 0, 1, 1)))
@@ -117,12 +130,31 @@ def test_at_most_so_many_accumulates_run_at_the_same_time(most, end_s):
 def test_an_accumulate_follows_the_tiles_of_gemms_before_it_and_delays_those_after_it():
     """The next GEMM is ready when the accumulate is, and comes second; with a further one in
     progress the accumulate waits until its last tile has begun."""
-    machine = Machine("gpu", GPU.compute, (Link("wire", 1.6),), accumulates_in_order=True)
+    link = Link("wire", 1.6)
+    machine = replace(GPU, links=(link,), accumulates_in_order=True)
     alone = simulate(_adding(), machine).time_s
     assert alone == pytest.approx(3 * (2 + 10))
     # 0 to 2 the first GEMM; the second, of 4 workers too, from 2 to 4, the first row from 2 to 12
     # next to it; then the third, whose row waits for the second one
     assert simulate(_adding(), machine, most=Concurrency(2)).time_s == pytest.approx(34.0)
+
+
+def test_tiles_that_have_begun_are_not_slowed_by_an_accumulate_in_order():
+    """Of four tiles of 100 s the last begins at 2 s, when the row for the other rank is made."""
+
+    def program(rank):
+        if rank == 0:
+            row = yield Gemm(
+                (yield Get(_block("A", 0, 0, 1, 1))), (yield Get(_block("B", 0, 0, 1, 1)))
+            )
+            a, b = (yield Get(_block("A", 0, 1, 1, 50))), (yield Get(_block("B", 0, 1, 50, 4)))
+            yield Gemm(a, b, into=_block("C", 0, 0, 1, 4))
+            yield Accumulate(row, _block("C", 1, 1, 1, 1))
+
+    link = Link("wire", 0.4)
+    machine = replace(GPU, links=(link,), accumulates_in_order=True, accumulate_slowdown=0.5)
+    traces = traced(program, Problem(4, 4, 64, 2))
+    assert simulate(traces, machine, most=Concurrency(2)).time_s == pytest.approx(102.0)
 
 
 def test_a_gemm_beside_accumulates_of_all_units_takes_as_long_as_measured_on_an_h100():
@@ -158,8 +190,9 @@ def test_a_gemm_beside_accumulates_of_all_units_takes_as_long_as_measured_on_an_
 @pytest.mark.parametrize("layout", ["row", "column", "block"])
 def test_accumulates_in_order_change_nothing_where_there_are_none(layout):
     traces = traces_of(Problem(64, 96, 64, 4, layout, layout, layout), stationary="C")
-    ordered = replace(GPU, accumulates_in_order=True)
-    assert simulate(traces, ordered).time_s == pytest.approx(simulate(traces, GPU).time_s)
+    launching = replace(GPU, compute=Compute(4.0, units=4, launch_s=50.0))
+    ordered = replace(launching, accumulates_in_order=True)
+    assert simulate(traces, ordered).time_s == pytest.approx(simulate(traces, launching).time_s)
 
 
 @pytest.mark.parametrize("name", ["lumic", "tpuv4-2x2"])
@@ -167,3 +200,28 @@ def test_accumulates_in_order_change_nothing_where_there_are_none(layout):
 def test_machines_without_kernels_refuse_to_run_several(name, field):
     with pytest.raises(UsageError, match=f"{field} is for GPUs"):
         predict(Case(64, 64, 64, **{field: 2}), find_machine(name), 4)
+
+
+def test_accumulates_of_a_fused_kernel_do_not_delay_its_other_parts():
+    """Two parts of 4 s on all workers: the sum of the first is added during the second."""
+
+    def program(rank):
+        for part in range(2 if rank == 0 else 0):
+            a, b = (yield Get(_block("A", 0, 0, 4, 8))), (yield Get(_block("B", 0, 0, 8, 1)))
+            value = yield Gemm(a, b, kernel=Kernel(8, 1, 8, 4))
+            yield Accumulate(value, _block("C", 1, part, 4, 1))
+
+    machine = replace(GPU, links=(Link("wire", 4.0),), accumulates_in_order=True)
+    traces = traced(program, Problem(8, 8, 8, 2))
+    assert simulate(traces, machine).time_s == pytest.approx(2 * 16.0 + 4.0)
+
+
+def test_a_gemm_that_fills_scratch_ends_before_one_that_reads_it():
+    def program(rank):
+        a, b = (yield Get(_block("A", 0, 0, 1, 1))), (yield Get(_block("B", 0, 0, 1, 1)))
+        here = yield Scratch((1, 1))
+        yield Gemm(a, b, into=here)
+        yield Gemm(here, b, into=_block("C", 0, 0, 1, 1))
+
+    traces = traced(program, Problem(1, 1, 1, 1))
+    assert simulate(traces, GPU, most=Concurrency(2)).time_s == pytest.approx(4.0)
