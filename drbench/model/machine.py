@@ -62,8 +62,8 @@ class Machine(MachineFile):
     accumulate_slowdown : float
         Local GEMMs take (1 + value) times as long while the rank accumulates.
     accumulates_in_order : bool
-        An accumulate begins after all tiles of earlier GEMMs, and takes all units until it ends.
-        So does a kernel without a limit on its thread blocks; else accumulate_slowdown counts.
+        An accumulate with a thread block a unit begins after all tiles of earlier GEMMs.
+        It takes all units until it ends. With fewer blocks accumulate_slowdown counts.
     arbitration : str
         How transfers share a link: fair (max-min fair shares) or fifo (one transfer at a time).
         Fair is closer to what a throttled link did

@@ -52,14 +52,16 @@ _STARTED, _DONE = 0, 1
 
 
 class Concurrency(NamedTuple):
-    """How many GEMMs and how many accumulates of a rank may run at the same time
-    (``-o max_gemms``, ``-o max_accumulates``)."""
+    """How many GEMMs and how many accumulates of a rank may run at the same time, and the most
+    thread blocks of an accumulate (``-o max_gemms``, ``max_accumulates``, ``accumulate_blocks``).
+    """
 
     gemms: int = 1
     accumulates: float = inf
+    blocks: int = 0
 
 
-#: One GEMM at a time, and any number of accumulates.
+#: One GEMM at a time, and any number of accumulates, which leave units to it.
 ALONE = Concurrency()
 
 
@@ -161,8 +163,8 @@ class Rank:
         self._work = self._since = 0.0  # the work clock, and when it was read
         self._adding = self._sums = 0  # see change_concurrent()
         self._kernel, self._workers, self._open = None, None, False
-        # fused kernels accumulate by themselves
-        self._in_order = machine.accumulates_in_order and not self.kernels
+        fill = most.blocks >= machine.compute.units  # fused kernels accumulate by themselves
+        self._in_order = machine.accumulates_in_order and fill and not self.kernels
         self.tiled = most.gemms > 1 or self._in_order
         self._most, self._waiting, self._accumulating = most, deque(), 0
         # (start, seconds) of what GEMMs share: of those in progress, and of the last that ended

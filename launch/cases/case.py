@@ -177,7 +177,7 @@ class Case:
         default_text="1; simulated: no limit",
     )
     accumulate_blocks: int | None = _on_gpus(
-        help="cupy: most thread blocks of an accumulate, or of a reduction during GEMMs.",
+        help="GPUs: most thread blocks of an accumulate, or of a reduction during GEMMs.",
         default_text="12",
     )
     copy_streams: int | None = _on_gpus(

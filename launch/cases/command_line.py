@@ -31,7 +31,8 @@ def run_command(case: Case, ranks: int) -> str:
     dtype, backend = case.dtype, case.backend
     if dtype in PLANNED:
         dtype = "bfloat16:float32"
-    on_gpus = case.compute == "tf32" or case.max_gemms or case.max_accumulates
+    concurrent = case.max_gemms or case.max_accumulates or case.accumulate_blocks
+    on_gpus = case.compute == "tf32" or concurrent
     if dtype == "bfloat16:float32" or on_gpus:
         backend = "cupy"
     given = {name: getattr(case, name) for name in given_fields(case) if name not in _OTHERS}

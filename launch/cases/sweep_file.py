@@ -144,8 +144,12 @@ _INSTEAD = {
     "partitions": {"preset"},
     "backend": {"get", "threads"},
 }
+#: On GPUs the paper's program runs as many GEMMs and accumulates at the same time (§4.2: "a
+#: configurable number") as the authors' stationary_b_plan.py by default; its accumulates have a
+#: block for each 32 x 32 elements (accumulate_kernels.py; universal_gemm 6c95fed): no limit.
+CONCURRENT = {"max_gemms": 2, "max_accumulates": 4, "accumulate_blocks": 1024}
 #: Fields of how a case runs that change predictions too.
-_PREDICTED = {"transport", "threads", "prefetch", "compute", "pool", "max_gemms", "max_accumulates"}
+_PREDICTED = {"transport", "threads", "prefetch", "compute", "pool"} | CONCURRENT.keys()
 #: Keys of measurements alone: rounds, and all fields of a case except those of the problem, layouts
 #: and algorithm, and :data:`_PREDICTED`.
 _MEASURED = {"rounds"} | {
@@ -158,9 +162,6 @@ _SIMULATED = {"paper"}
 #: Options of the paper's own program: whole tiles are fetched and make one GEMM (§4.2), replicas of
 #: C are pushed with the atomic kernel (the authors' repository), look-ahead 1 is the default.
 PAPER = {"chunk": "none", "fetch": "tile", "reduce": "push"}
-#: On GPUs it runs as many GEMMs and accumulates at the same time (§4.2: "a configurable number") as
-#: the authors' stationary_b_plan.py by default (universal_gemm 6c95fed).
-CONCURRENT = {"max_gemms": 2, "max_accumulates": 4}
 #: More cases than this are taken for a mistake.
 _MOST_CASES = 250_000
 #: The stationary matrix of the universal algorithm for each dataflow.

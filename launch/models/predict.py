@@ -19,6 +19,7 @@ from drbench.launch.cases.case import (
     resolved_keys,
 )
 from drbench.launch.cases.peaks import arithmetic
+from drbench.launch.cases.sweep_file import CONCURRENT
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.model.rank import Concurrency
@@ -200,7 +201,7 @@ def seen_by(case: Case, machine: Machine) -> Machine:
             f"-o compute=tf32 is arithmetic for float32, but the element type is {case.dtype}. "
             "Use --dtype float32, or leave it out."
         )
-    for name in ("max_gemms", "max_accumulates"):
+    for name in CONCURRENT:
         if getattr(case, name) and not machine.runs_kernels:
             raise UsageError(f"-o {name} is for GPUs; {machine.name} is not one. Leave it out.")
     seen = machine.for_dtype(arithmetic(case.dtype, case.compute))
@@ -362,7 +363,8 @@ def _simulated(
     algorithm = get_algorithm(case.algorithm)
     waits = algorithm.dispatches(problem, **programs.resolved) if algorithm.dispatches else 0
     host_s = machine.dispatch_s * waits  # the device waits
-    most = Concurrency(case.max_gemms or 1, case.max_accumulates or inf)
+    blocks = case.accumulate_blocks or 0
+    most = Concurrency(case.max_gemms or 1, case.max_accumulates or inf, blocks)
     within = {"timeline": timeline, "within_s": within_s - host_s}
     simulation = programs.simulator.run(ahead, most=most, **within)
     time_s = host_s + simulation.time_s

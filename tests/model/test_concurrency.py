@@ -132,11 +132,13 @@ def test_an_accumulate_follows_the_tiles_of_gemms_before_it_and_delays_those_aft
     progress the accumulate waits until its last tile has begun."""
     link = Link("wire", 1.6)
     machine = replace(GPU, links=(link,), accumulates_in_order=True)
-    alone = simulate(_adding(), machine).time_s
+    alone = simulate(_adding(), machine, most=Concurrency(blocks=4)).time_s
     assert alone == pytest.approx(3 * (2 + 10))
+    fewer = simulate(_adding(), machine, most=Concurrency(blocks=3)).time_s
+    assert fewer == simulate(_adding(), replace(machine, accumulates_in_order=False)).time_s < 34
     # 0 to 2 the first GEMM; the second, of 4 workers too, from 2 to 4, the first row from 2 to 12
     # next to it; then the third, whose row waits for the second one
-    assert simulate(_adding(), machine, most=Concurrency(2)).time_s == pytest.approx(34.0)
+    assert simulate(_adding(), machine, most=Concurrency(2, blocks=4)).time_s == pytest.approx(34.0)
 
 
 def test_tiles_that_have_begun_are_not_slowed_by_an_accumulate_in_order():
@@ -154,7 +156,7 @@ def test_tiles_that_have_begun_are_not_slowed_by_an_accumulate_in_order():
     link = Link("wire", 0.4)
     machine = replace(GPU, links=(link,), accumulates_in_order=True, accumulate_slowdown=0.5)
     traces = traced(program, Problem(4, 4, 64, 2))
-    assert simulate(traces, machine, most=Concurrency(2)).time_s == pytest.approx(102.0)
+    assert simulate(traces, machine, most=Concurrency(2, blocks=4)).time_s == pytest.approx(102.0)
 
 
 def test_a_gemm_beside_accumulates_of_all_units_takes_as_long_as_measured_on_an_h100():
@@ -183,7 +185,7 @@ def test_a_gemm_beside_accumulates_of_all_units_takes_as_long_as_measured_on_an_
     link = Link("wire", 4 / (measured["transfers_ms"] / 1e3))
     machine = Machine("h100", compute, (link,), accumulates_in_order=True)
     traces = traced(program, Problem(n, n, n, 2))
-    both = simulate(traces, machine, most=Concurrency(2)).time_s
+    both = simulate(traces, machine, most=Concurrency(2, blocks=132)).time_s
     assert both == pytest.approx(measured["both_ms"] / 1e3, rel=0.01)
 
 
@@ -192,11 +194,12 @@ def test_accumulates_in_order_change_nothing_where_there_are_none(layout):
     traces = traces_of(Problem(64, 96, 64, 4, layout, layout, layout), stationary="C")
     launching = replace(GPU, compute=Compute(4.0, units=4, launch_s=50.0))
     ordered = replace(launching, accumulates_in_order=True)
-    assert simulate(traces, ordered).time_s == pytest.approx(simulate(traces, launching).time_s)
+    time_s = simulate(traces, ordered, most=Concurrency(blocks=4)).time_s
+    assert time_s == pytest.approx(simulate(traces, launching).time_s)
 
 
 @pytest.mark.parametrize("name", ["lumic", "tpuv4-2x2"])
-@pytest.mark.parametrize("field", ["max_gemms", "max_accumulates"])
+@pytest.mark.parametrize("field", ["max_gemms", "max_accumulates", "accumulate_blocks"])
 def test_machines_without_kernels_refuse_to_run_several(name, field):
     with pytest.raises(UsageError, match=f"{field} is for GPUs"):
         predict(Case(64, 64, 64, **{field: 2}), find_machine(name), 4)
@@ -213,7 +216,8 @@ def test_accumulates_of_a_fused_kernel_do_not_delay_its_other_parts():
 
     machine = replace(GPU, links=(Link("wire", 4.0),), accumulates_in_order=True)
     traces = traced(program, Problem(8, 8, 8, 2))
-    assert simulate(traces, machine).time_s == pytest.approx(2 * 16.0 + 4.0)
+    time_s = simulate(traces, machine, most=Concurrency(blocks=4)).time_s
+    assert time_s == pytest.approx(2 * 16.0 + 4.0)
 
 
 def test_a_gemm_that_fills_scratch_ends_before_one_that_reads_it():

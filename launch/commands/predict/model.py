@@ -32,6 +32,7 @@ from ..options import (
     "compute",
     "max_gemms",
     "max_accumulates",
+    "accumulate_blocks",
     default=None,
     default_text="the machine's",
     help="Element type.",
