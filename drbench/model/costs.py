@@ -53,7 +53,6 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace, matrix_of
 
-from .gemm import Tiling
 from .machine import Link, Machine
 
 #: Bytes of memory traffic for each byte of the block: an add reads two and writes one.
@@ -161,15 +160,6 @@ class Costs:
         if seconds is None:
             seconds = self._known[key] = compute_s(self.machine, step, self.itemsize, parts)
         return seconds
-
-    def tiled(self, step: Gemm, seconds: float) -> tuple[Tiling, float]:
-        """The tiling of a GEMM that takes this long alone, and its seconds of what all GEMMs of the
-        device share (:meth:`.Compute.shared_s`)."""
-        compute, (m, n, k) = self.machine.compute, step.extents
-        tiling = compute.tiling(m, n, k, self.itemsize)
-        waves = -(-tiling.tiles(m, n) // tiling.units)
-        alone = tiling._replace(tile_s=(seconds - compute.launch_s) / waves)
-        return alone, compute.shared_s(m, n, k, self.itemsize)
 
     def transfer(self, step: Step, rank: int) -> Cost:
         """:func:`step_cost` of a one-sided step, or of one with a signal."""

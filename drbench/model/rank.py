@@ -134,6 +134,8 @@ class Rank:
         Step in progress -> when it started, for its bar.
     fences : int
         Fences started.
+    accumulating : int
+        Accumulates in progress.
     tiled : bool
         GEMMs share the units of the device, tile by tile, with each other or with accumulates.
     """
@@ -166,7 +168,7 @@ class Rank:
         fill = most.blocks >= machine.compute.units  # fused kernels accumulate by themselves
         self._in_order = machine.accumulates_in_order and fill and not self.kernels
         self.tiled = most.gemms > 1 or self._in_order
-        self._most, self._waiting, self._accumulating = most, deque(), 0
+        self._most, self._waiting, self.accumulating = most, deque(), 0
         # (start, seconds) of what GEMMs share: of those in progress, and of the last that ended
         self._sharing, self._shared_by = {}, deque(maxlen=2 * most.gemms)
 
@@ -213,31 +215,25 @@ class Rank:
         """The compute that may start now: the next one if none is in progress, or, once all tiles
         of those before have started, the next part of the kernel in progress or the next of the
         concurrent GEMMs. None may start before the end of accumulates that take all units."""
-        if self._in_order and self._accumulating:
+        if self._in_order and self.accumulating:
             return None
         if not self.computing:
             return self.schedule.next_compute()
-        if not self._open:
-            return None
-        t = self.schedule.next_compute(len(self.computing))
-        if t is None or self._kernel is None:
-            return t if t is not None and self._may_join(t) else None
-        return t if t in self.kernels and self.steps[t].kernel is self._kernel else None
+        t = self.schedule.next_compute(len(self.computing)) if self._open else None
+        return t if t is not None and self._may_join(t) else None
 
     def _may_join(self, t: int) -> bool:
-        """Whether a compute may run at the same time as those in progress: it is a GEMM, as they
-        are, and writes neither to their tile of C nor onto another value."""
-        if len(self.computing) >= self._most.gemms:
+        """Whether a compute may run at the same time as those in progress: it is a part of their
+        kernel; or they all are GEMMs, and write neither to one block of C nor onto other values."""
+        step, others = self.steps[t], [self.steps[index] for index in self.computing]
+        if self._kernel is not None or t in self.kernels:
+            return t in self.kernels and step.kernel is self._kernel
+        if len(others) >= self._most.gemms or any(
+            type(other) is not Gemm or other.onto is not None for other in (*others, step)
+        ):
             return False
-        steps = [self.steps[other] for other in (*self.computing, t)]
-        mine = steps[-1].block
-        return all(
-            type(step) is Gemm and step.onto is None and step.index not in self.kernels
-            for step in steps
-        ) and not any(
-            mine is not None and step.block is not None and mine.overlaps(step.block)
-            for step in steps[:-1]
-        )
+        mine = step.block
+        return not (mine and any(o.block and mine.overlaps(o.block) for o in others))
 
     def next_accumulates(self, ready: Iterable[int]) -> list[int]:
         """The accumulates that start now: of those that waited and of those that are now ``ready``,
@@ -245,18 +241,11 @@ class Rank:
         GEMMs before."""
         self._waiting.extend(ready)
         started = []
-        while (
-            self._waiting
-            and self._accumulating < self._most.accumulates
-            and (self._open or not (self._in_order and self.computing))
-        ):
+        wait = self._in_order and self.computing and not self._open
+        while self._waiting and self.accumulating < self._most.accumulates and not wait:
             started.append(self._waiting.popleft())
-            self._accumulating += 1
+            self.accumulating += 1
         return started
-
-    def end_accumulate(self) -> None:
-        """Note that an accumulate has ended."""
-        self._accumulating -= 1
 
     def due(self, now: float) -> int | None:
         """Handle the predicted event: return the compute that is done, or None if the last tile of
@@ -279,11 +268,9 @@ class Rank:
 
     def _end_sharing(self, t: int) -> float:
         """The earliest end of a GEMM by what it shares with those that have ended."""
-        self._shared_by.append(self._sharing.pop(t))
-        return max(
-            start + sum(seconds for began, seconds in self._shared_by if began >= start)
-            for start, _ in self._shared_by
-        )
+        ended = self._shared_by
+        ended.append(self._sharing.pop(t))
+        return max(start + sum(s for began, s in ended if began >= start) for start, _ in ended)
 
     def _own_time(self, now: float) -> float:
         """The time of the work clock."""

@@ -280,7 +280,7 @@ class _Simulation:
             self.end = now
         rank.schedule.finish(t)
         if isinstance(step, Accumulate):
-            rank.end_accumulate()
+            rank.accumulating -= 1
         if type(step) is Push:
             self.signals.pushed(now, rank, step)
         self._wake(rank, now)
@@ -298,13 +298,13 @@ class _Simulation:
         if t in rank.kernels:
             rank.assign(t, now, machine.compute.launch_s + started_s)
             return
-        step = rank.steps[t]
-        seconds = self.costs.compute_s(step, rank.parts.get(t))
+        step, compute = rank.steps[t], machine.compute
         if rank.tiled and type(step) is Gemm and all(step.extents):
-            tiling, shared_s = self.costs.tiled(step, seconds)
-            rank.launch(t, now, tiling, machine.compute.launch_s + started_s, shared_s)
+            sizes = *step.extents, self.costs.itemsize
+            tiling, shared_s = compute.tiling(*sizes), compute.shared_s(*sizes)
+            rank.launch(t, now, tiling, compute.launch_s + started_s, shared_s)
         else:
-            rank.compute(t, now, seconds + started_s)
+            rank.compute(t, now, self.costs.compute_s(step, rank.parts.get(t)) + started_s)
 
     def _finish_compute(self, now: float, rank: Rank, version: int) -> None:
         if version != rank.version:
