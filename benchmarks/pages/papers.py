@@ -198,11 +198,12 @@ def dtensor_points() -> str:
     return table([*index, *(f"m = {m}" for m in cells)], lines)
 
 
-#: What the sweep optimisations switches off, and the options of its records.
+#: What the sweep optimisations switches off: option, prefetch and concurrent GEMMs of its records.
 _SWITCHED_OFF = {
-    "iteration offset": ("offset=off", 1),
-    "its part over the whole axis": ("offset=interval", 1),
-    "prefetch": ("", 0),
+    "iteration offset": ("offset=off", 1, 2),
+    "its part over the whole axis": ("offset=interval", 1, 2),
+    "prefetch": ("", 0, 2),
+    "concurrency": ("", 1, 1),
 }
 
 
@@ -215,12 +216,12 @@ def optimisations(*machines: str) -> str:
         cases = cases.assign(
             offset=cases.options.fillna("").str.extract(r"(offset=\w+)").fillna("")
         )
-        case, ran = ["a", "b", "c", "stationary"], ["n", "offset", "prefetch"]
+        case, ran = ["a", "b", "c", "stationary"], ["n", "offset", "prefetch", "max_gemms"]
         times = cases.pivot_table("best_s", case, ran, sort=False)
         for layer, n in (("MLP-1", 49152), ("MLP-2", 12288)):
             cells = []
-            for option, prefetch in _SWITCHED_OFF.values():
-                ratio = (times[n, option, prefetch] / times[n, "", 1]).dropna()
+            for without in _SWITCHED_OFF.values():
+                ratio = (times[n, *without] / times[n, "", 1, 2]).dropna()
                 *texts, stationary = ratio.idxmax()
                 most = f"{' · '.join(dict.fromkeys(texts))} S-{stationary}"
                 cells.append(f"{ratio.median():.2f}, {ratio.max():.2f} ({most})")

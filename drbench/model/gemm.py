@@ -213,6 +213,18 @@ class Compute(Fitted):
         seconds += c * m * n * max(1, ceil(k / self.k_block))
         return self.at_end(seconds, "any", m)
 
+    def shared_s(self, m: int, n: int, k: int, itemsize: int = 4) -> float:
+        """A lower bound in seconds of a GEMM next to others, whatever units it has: its operands
+        pass through the memory of all, and all together are no faster than the sustained rate.
+
+        Examples
+        --------
+        >>> Compute(4.0, memory_bytes_per_s=8.0).shared_s(2, 2, 4)  # 32 FLOPs, 96 bytes
+        12.0
+        """
+        together_s = 2 * m * n * k / (self.peak_flops * self.sustained)
+        return max(together_s, self._traffic_s(m, n, k, itemsize))
+
     def quantise_a_s(self, m: int, k: int) -> float:
         """Seconds of quantising A, m×k, before a GEMM."""
         return self.quantise_s + self.quantise_bytes * m * k / self._memory_rate

@@ -61,6 +61,9 @@ class Machine(MachineFile):
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
         Local GEMMs take (1 + value) times as long while the rank accumulates.
+    accumulates_in_order : bool
+        An accumulate with a thread block a unit begins after all tiles of earlier GEMMs.
+        It takes all units until it ends. With fewer blocks accumulate_slowdown counts.
     arbitration : str
         How transfers share a link: fair (max-min fair shares) or fifo (one transfer at a time).
         Fair is closer to what a throttled link did
@@ -153,6 +156,7 @@ class Machine(MachineFile):
     dispatch_s: float = 0.0
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
+    accumulates_in_order: bool = False
     arbitration: str = "fair"
     copy_streams: int = 0
     signal_s: float = 0.0
@@ -220,6 +224,11 @@ class Machine(MachineFile):
         return {self.dtype: self.compute.peak_flops} | {
             name: compute.peak_flops for name, compute in self.dtypes.items()
         }
+
+    @property
+    def runs_kernels(self) -> bool:
+        """Whether it is a GPU: units of compute share kernels, and none of them communicates."""
+        return self.compute.units > 1 and not self.adds_on_core and self.torus is None
 
     def collective(self, operation: str) -> Collective:
         """The model of an operation; if there is none, one that takes the time of its links."""

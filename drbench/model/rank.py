@@ -5,10 +5,12 @@ while other operations slow the rank. Computes in progress end at a time of that
 speed changes, only the next of these times is predicted again.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from copy import copy
 from heapq import heappop, heappush
 from math import inf
+from typing import NamedTuple
 
 from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.kinds import GROUP_STEPS, VIEWS, WRITES, table_of_steps
@@ -28,6 +30,7 @@ from drbench.program.steps import (
 from drbench.program.trace import Trace
 
 from .costs import parts_of
+from .gemm import Tiling
 from .kernel import Workers, part_tiles, tilings
 from .machine import Machine
 
@@ -44,8 +47,22 @@ PHASE_OF = table_of_steps(
         (Scratch, *VIEWS, OperationEnd): None,  # take no time
     },
 )
-#: Events of a kernel's part: its last tile starts, it is done.
+#: Events of a kernel, or of its part: its last tile starts, it is done.
 _STARTED, _DONE = 0, 1
+
+
+class Concurrency(NamedTuple):
+    """How many GEMMs and how many accumulates of a rank may run at the same time, and the most
+    thread blocks of an accumulate (``-o max_gemms``, ``max_accumulates``, ``accumulate_blocks``).
+    """
+
+    gemms: int = 1
+    accumulates: float = inf
+    blocks: int = 0
+
+
+#: One GEMM at a time, and any number of accumulates, which leave units to it.
+ALONE = Concurrency()
 
 
 class RankProgram:
@@ -90,6 +107,7 @@ class Rank:
     computed : callable
         ``computed(now, rank, version)``, called at an event of a compute (:meth:`due`); the call is
         outdated unless ``version`` is the rank's.
+    most : Concurrency
 
     Attributes
     ----------
@@ -101,7 +119,7 @@ class Rank:
     parts, kernels : dict
         As of the program.
     computing : list of int
-        The computes in progress, in program order: one, or parts of a kernel.
+        The computes in progress, in program order: one, several GEMMs, or parts of a kernel.
     busy_since, shown_until : float
         Since when computes run without a gap; when the last of them ended.
     started : int
@@ -116,6 +134,10 @@ class Rank:
         Step in progress -> when it started, for its bar.
     fences : int
         Fences started.
+    accumulating : int
+        Accumulates in progress.
+    tiled : bool
+        GEMMs share the units of the device, tile by tile, with each other or with accumulates.
     """
 
     def __init__(
@@ -125,6 +147,7 @@ class Rank:
         machine: Machine,
         at: Callable,
         computed,
+        most: Concurrency,
     ):
         trace = program.trace
         self.number, self.steps = trace.rank, trace.steps
@@ -142,13 +165,32 @@ class Rank:
         self._work = self._since = 0.0  # the work clock, and when it was read
         self._adding = self._sums = 0  # see change_concurrent()
         self._kernel, self._workers, self._open = None, None, False
+        fill = most.blocks >= machine.compute.units  # fused kernels accumulate by themselves
+        self._in_order = machine.accumulates_in_order and fill and not self.kernels
+        self.tiled = most.gemms > 1 or self._in_order
+        self._most, self._waiting, self.accumulating = most, deque(), 0
+        # (start, seconds) of what GEMMs share: of those in progress, and of the last that ended
+        self._sharing, self._shared_by = {}, deque(maxlen=2 * most.gemms)
 
     def compute(self, t: int, now: float, seconds: float) -> None:
         """Start a compute that takes ``seconds`` without concurrent operations."""
-        self._work, self._since, self._kernel = 0.0, now, None
+        self._work, self._since, self._kernel, self._open = 0.0, now, None, False
         self.computing.append(t)
         self.busy_since = now
         self._is_due(seconds, _DONE, t)
+
+    def launch(self, t: int, now: float, tiling: Tiling, launch_s: float, shared_s: float) -> None:
+        """Start a GEMM with a kernel of its own. Its tiles follow those of the GEMMs in progress on
+        the units that these leave; it needs all of the memory, or of the sustained rate, for
+        ``shared_s``."""
+        if not self.computing:
+            self._work, self._since, self._kernel = 0.0, now, None
+            self.busy_since = now
+            self._shared_by.clear()
+            self._workers = Workers(tiling, 0.0)
+        self._workers.tiling, at = tiling, self._own_time(now) + launch_s
+        self._sharing[t] = at, shared_s
+        self._assign(t, part_tiles(self.steps[t], tiling), at)
 
     def assign(self, t: int, now: float, launch_s: float) -> None:
         """Start a part of a kernel: assign its tiles to the workers, for the first part after the
@@ -159,26 +201,61 @@ class Rank:
             self._workers = Workers(tiling, launch_s)
         if not self.computing:
             self.busy_since = now
+        self._assign(t, part_tiles(step, tiling), self._own_time(now))
+
+    def _assign(self, t: int, tiles: int, at: float) -> None:
+        """Assign the tiles of a step to the workers, from a time of the work clock on."""
         self.computing.append(t)
         self._open = False
-        last, end = self._workers.assign(part_tiles(step, tiling), self._own_time(now))
+        last, end = self._workers.assign(tiles, at)
         heappush(self._due, (end, _DONE, t))
         self._is_due(last, _STARTED, t)
 
     def next_compute(self) -> int | None:
-        """The compute that may start now: the next one if none is in progress, or the next part of
-        the kernel in progress, once all tiles of the parts before have started."""
+        """The compute that may start now: the next one if none is in progress, or, once all tiles
+        of those before have started, the next part of the kernel in progress or the next of the
+        concurrent GEMMs. None may start before the end of accumulates that take all units."""
+        if self._in_order and self.accumulating:
+            return None
         if not self.computing:
             return self.schedule.next_compute()
-        if not self._open:
-            return None
-        t = self.schedule.next_compute(len(self.computing))
-        return t if t in self.kernels and self.steps[t].kernel is self._kernel else None
+        t = self.schedule.next_compute(len(self.computing)) if self._open else None
+        return t if t is not None and self._may_join(t) else None
+
+    def _may_join(self, t: int) -> bool:
+        """Whether a compute may run at the same time as those in progress: it is a part of their
+        kernel; or they all are GEMMs, and write neither to one block of C nor onto other values."""
+        step, others = self.steps[t], [self.steps[index] for index in self.computing]
+        if self._kernel is not None or t in self.kernels:
+            return t in self.kernels and step.kernel is self._kernel
+        if len(others) >= self._most.gemms or any(
+            type(other) is not Gemm or other.onto is not None for other in (*others, step)
+        ):
+            return False
+        mine = step.block
+        return not (mine and any(o.block and mine.overlaps(o.block) for o in others))
+
+    def next_accumulates(self, ready: Iterable[int]) -> list[int]:
+        """The accumulates that start now: of those that waited and of those that are now ``ready``,
+        as many as may run at the same time. If they take all units, they follow all tiles of the
+        GEMMs before."""
+        self._waiting.extend(ready)
+        started = []
+        wait = self._in_order and self.computing and not self._open
+        while self._waiting and self.accumulating < self._most.accumulates and not wait:
+            started.append(self._waiting.popleft())
+            self.accumulating += 1
+        return started
 
     def due(self, now: float) -> int | None:
         """Handle the predicted event: return the compute that is done, or None if the last tile of
-        a part has started."""
-        _, what, t = heappop(self._due)
+        a part has started, or a GEMM ends later, since others used the memory."""
+        work, what, t = heappop(self._due)
+        if what == _DONE and t in self._sharing:
+            least = self._end_sharing(t)
+            if least > work:
+                self._is_due(least, _DONE, t)
+                return None
         if self._due:
             self._predict()
         if what == _STARTED:
@@ -188,6 +265,12 @@ class Rank:
         if not self.computing:
             self.idle_since = now
         return t
+
+    def _end_sharing(self, t: int) -> float:
+        """The earliest end of a GEMM by what it shares with those that have ended."""
+        ended = self._shared_by
+        ended.append(self._sharing.pop(t))
+        return max(start + sum(s for began, s in ended if began >= start) for start, _ in ended)
 
     def _own_time(self, now: float) -> float:
         """The time of the work clock."""
@@ -205,7 +288,8 @@ class Rank:
     def _slow(self) -> float:
         """The factor by which concurrent operations slow a local GEMM."""
         machine = self._machine
-        slow = 1 + (machine.accumulate_slowdown if self._adding else 0.0)
+        slows = self._adding and not self._in_order
+        slow = 1 + (machine.accumulate_slowdown if slows else 0.0)
         if self._sums and machine.side_units:
             units = machine.compute.units
             used = self._workers.tiling.units if self._kernel is not None else units

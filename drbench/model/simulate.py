@@ -26,7 +26,7 @@ from drbench.clock import PHASES, Clock, StepTime
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
 from drbench.plan.signals import pairs_of
-from drbench.program.kinds import GROUP_STEPS, READS, SIGNAL_STEPS, VIEWS, WRITES, table_of_steps
+from drbench.program.kinds import ADDS, GROUP_STEPS, READS, SIGNAL_STEPS, VIEWS, table_of_steps
 from drbench.program.signal_steps import Push
 from drbench.program.steps import (
     COUNTERS,
@@ -36,6 +36,7 @@ from drbench.program.steps import (
     Fence,
     Gemm,
     OperationEnd,
+    Put,
     Scratch,
     Zero,
 )
@@ -44,7 +45,7 @@ from drbench.program.trace import Trace
 from .costs import Costs, reduction_s
 from .links import ARBITRATIONS, Lanes, LinkTransfer
 from .machine import Machine
-from .rank import PHASE_OF, Rank, RankProgram
+from .rank import ALONE, PHASE_OF, Concurrency, Rank, RankProgram
 from .simulate_groups import GroupSteps
 from .simulate_signals import SimulatedSignals
 
@@ -85,6 +86,7 @@ def simulate(
     machine: Machine,
     *,
     prefetch: int | str = 1,
+    most: Concurrency = ALONE,
     timeline: bool = False,
     within_s: float = inf,
 ) -> Simulated:
@@ -97,6 +99,8 @@ def simulate(
     machine : Machine
     prefetch : int or str
         Look-ahead of :mod:`drbench.plan.schedule`; ``"all"`` for no limit.
+    most : Concurrency
+        GEMMs and accumulates of a rank that may run at the same time.
     timeline : bool
         Record a bar for each step.
     within_s : float
@@ -125,7 +129,8 @@ def simulate(
     >>> result.time_s, result.phases["gemm"], result.counters["get_bytes"]
     (3.0, 2.0, 256)
     """
-    return Simulator(traces, machine).run(prefetch, timeline=timeline, within_s=within_s)
+    simulator = Simulator(traces, machine)
+    return simulator.run(prefetch, most=most, timeline=timeline, within_s=within_s)
 
 
 class Simulator:
@@ -152,10 +157,15 @@ class Simulator:
         self.costs = Costs.of(machine, problem)
 
     def run(
-        self, prefetch: int | str = 1, *, timeline: bool = False, within_s: float = inf
+        self,
+        prefetch: int | str = 1,
+        *,
+        most: Concurrency = ALONE,
+        timeline: bool = False,
+        within_s: float = inf,
     ) -> Simulated:
         """Run one simulation; parameters and errors as of :func:`simulate`."""
-        run = _Simulation(self, prefetch, timeline)
+        run = _Simulation(self, prefetch, most, timeline)
         try:
             return run.run(within_s)
         finally:  # ranks and links refer to it: freed now, not by the garbage collector
@@ -183,12 +193,14 @@ class Simulator:
 class _Simulation:
     """The state of one simulation."""
 
-    def __init__(self, simulator: Simulator, prefetch: int | str, timeline: bool):
+    def __init__(
+        self, simulator: Simulator, prefetch: int | str, most: Concurrency, timeline: bool
+    ):
         self.machine, self.costs = simulator.machine, simulator.costs
         self.simulator = simulator
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
-            Rank(program, prefetch, self.machine, self.at, self._finish_compute)
+            Rank(program, prefetch, self.machine, self.at, self._finish_compute, most)
             for program in simulator.programs
         ]
         self.by_number = {rank.number: rank for rank in self.ranks}
@@ -241,6 +253,7 @@ class _Simulation:
         schedule, steps = rank.schedule, rank.steps
         if rank.computing and self.machine.adds_on_core:
             return
+        self._start_accumulates(rank, now)
         for t in schedule.take():
             step = steps[t]
             rank.started += not step.alias
@@ -266,6 +279,8 @@ class _Simulation:
         if now > self.end:
             self.end = now
         rank.schedule.finish(t)
+        if isinstance(step, Accumulate):
+            rank.accumulating -= 1
         if type(step) is Push:
             self.signals.pushed(now, rank, step)
         self._wake(rank, now)
@@ -282,9 +297,14 @@ class _Simulation:
             rank.began[t] = now
         if t in rank.kernels:
             rank.assign(t, now, machine.compute.launch_s + started_s)
+            return
+        step, compute = rank.steps[t], machine.compute
+        if rank.tiled and type(step) is Gemm and all(step.extents):
+            sizes = *step.extents, self.costs.itemsize
+            tiling, shared_s = compute.tiling(*sizes), compute.shared_s(*sizes)
+            rank.launch(t, now, tiling, compute.launch_s + started_s, shared_s)
         else:
-            seconds = self.costs.compute_s(rank.steps[t], rank.parts.get(t))
-            rank.compute(t, now, seconds + started_s)
+            rank.compute(t, now, self.costs.compute_s(step, rank.parts.get(t)) + started_s)
 
     def _finish_compute(self, now: float, rank: Rank, version: int) -> None:
         if version != rank.version:
@@ -327,6 +347,13 @@ class _Simulation:
         if isinstance(step, Accumulate):
             rank.change_concurrent(now, adds=1)
         self.at(now + cost.link_s, self._own_done, rank, t)
+
+    def _accumulate(self, rank: Rank, t: int, step, now: float) -> None:
+        self._start_accumulates(rank, now, t)
+
+    def _start_accumulates(self, rank: Rank, now: float, *ready: int) -> None:
+        for t in rank.next_accumulates(ready):
+            self._one_sided(rank, t, rank.steps[t], now)
 
     def send(self, rank: Rank, t: int, now: float) -> None:
         """Begin the transfer of a Push or a Take."""
@@ -423,7 +450,8 @@ class _Simulation:
     _STARTERS = table_of_steps(
         "the simulator",
         {
-            (*READS, *WRITES): _one_sided,
+            (*READS, Put): _one_sided,
+            ADDS: _accumulate,
             Add: _side,
             Fence: _fence,
             GROUP_STEPS: lambda run, *args: run.groups.start(*args),

@@ -169,15 +169,15 @@ class Case:
         default_text="float32 (no TF32)",
     )
     max_gemms: int | None = _on_gpus(
-        help="cupy: GEMMs that may run at the same time.",
+        help="GPUs: GEMMs that may run at the same time.",
         default_text="1",
     )
     max_accumulates: int | None = _on_gpus(
-        help="cupy: accumulates that may run at the same time.",
-        default_text="1",
+        help="GPUs: accumulates that may run at the same time.",
+        default_text="1; simulated: no limit",
     )
     accumulate_blocks: int | None = _on_gpus(
-        help="cupy: most thread blocks of an accumulate, or of a reduction during GEMMs.",
+        help="GPUs: most thread blocks of an accumulate, or of a reduction during GEMMs.",
         default_text="12",
     )
     copy_streams: int | None = _on_gpus(

@@ -18,7 +18,7 @@ def run_command(case: Case, ranks: int) -> str:
     defaults.
 
     A case in bfloat16, which sums in bfloat16 on machine models, runs as ``bfloat16:float32``, and
-    so do narrower types; that type and TF32 need GPUs.
+    so do narrower types; that type, TF32 and concurrent GEMMs need GPUs.
 
     Examples
     --------
@@ -31,7 +31,9 @@ def run_command(case: Case, ranks: int) -> str:
     dtype, backend = case.dtype, case.backend
     if dtype in PLANNED:
         dtype = "bfloat16:float32"
-    if dtype == "bfloat16:float32" or case.compute == "tf32":
+    concurrent = case.max_gemms or case.max_accumulates or case.accumulate_blocks
+    on_gpus = case.compute == "tf32" or concurrent
+    if dtype == "bfloat16:float32" or on_gpus:
         backend = "cupy"
     given = {name: getattr(case, name) for name in given_fields(case) if name not in _OTHERS}
     words += _flags(FIELDS, given | {"dtype": dtype, "backend": backend})

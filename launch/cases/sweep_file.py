@@ -144,13 +144,18 @@ _INSTEAD = {
     "partitions": {"preset"},
     "backend": {"get", "threads"},
 }
+#: On GPUs the paper's program runs as many GEMMs and accumulates at the same time (§4.2: "a
+#: configurable number") as the authors' stationary_b_plan.py by default; its accumulates have a
+#: block for each 32 x 32 elements (accumulate_kernels.py; universal_gemm 6c95fed): no limit.
+CONCURRENT = {"max_gemms": 2, "max_accumulates": 4, "accumulate_blocks": 1024}
+#: Fields of how a case runs that change predictions too.
+_PREDICTED = {"transport", "threads", "prefetch", "compute", "pool"} | CONCURRENT.keys()
 #: Keys of measurements alone: rounds, and all fields of a case except those of the problem, layouts
-#: and algorithm, and five more that change predictions.
+#: and algorithm, and :data:`_PREDICTED`.
 _MEASURED = {"rounds"} | {
     name
     for name, option in FIELDS.items()
-    if option.group not in ("Problem", "Layout", "Algorithm")
-    and name not in ("transport", "threads", "prefetch", "compute", "pool")
+    if option.group not in ("Problem", "Layout", "Algorithm") and name not in _PREDICTED
 }
 #: Keys of predictions alone.
 _SIMULATED = {"paper"}
@@ -255,20 +260,24 @@ def load_sweep(
 
 
 def as_in_the_paper(case: Case, ranks: int) -> Case:
-    """A case of the universal algorithm as in the paper's program: with :data:`PAPER`, and explicit
-    near-square grids of blocks with at least as many rows as columns (``closest_factors`` in the
-    authors' ``benchmark/util.py``, universal_gemm 91fb862). Others are unchanged.
+    """A case of the universal algorithm as in the paper's program: with :data:`PAPER` and
+    :data:`CONCURRENT`, and explicit near-square grids of blocks with at least as many rows as
+    columns (``closest_factors`` in the authors' ``benchmark/util.py``, universal_gemm 91fb862).
+    Others are unchanged.
 
     Examples
     --------
     >>> case = as_in_the_paper(Case(8, 8, 8, "block/c2", "row", "block", preset="block"), 12)
     >>> case.a, case.b, case.c, case.options
     ('block:3x2/c2', 'row', 'block:4x3', {'chunk': 'none', 'fetch': 'tile', 'reduce': 'push'})
+    >>> case.max_gemms, case.max_accumulates
+    (2, 4)
     """
     if case.algorithm != "universal":
         return case
-    texts = {name: _tall(getattr(case, name), ranks) for name in "abc"}
-    return replace(case, **texts, options=PAPER | case.options)
+    values = {name: _tall(getattr(case, name), ranks) for name in "abc"}
+    values |= {name: getattr(case, name) or most for name, most in CONCURRENT.items()}
+    return replace(case, **values, options=PAPER | case.options)
 
 
 def _tall(text: str, ranks: int) -> str:

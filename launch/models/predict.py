@@ -19,8 +19,10 @@ from drbench.launch.cases.case import (
     resolved_keys,
 )
 from drbench.launch.cases.peaks import arithmetic
+from drbench.launch.cases.sweep_file import CONCURRENT
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
+from drbench.model.rank import Concurrency
 from drbench.model.simulate import Simulated, Simulator
 from drbench.model.symmetry import even, fits_torus
 from drbench.plan.explain import balance
@@ -199,6 +201,9 @@ def seen_by(case: Case, machine: Machine) -> Machine:
             f"-o compute=tf32 is arithmetic for float32, but the element type is {case.dtype}. "
             "Use --dtype float32, or leave it out."
         )
+    for name in CONCURRENT:
+        if getattr(case, name) and not machine.runs_kernels:
+            raise UsageError(f"-o {name} is for GPUs; {machine.name} is not one. Leave it out.")
     seen = machine.for_dtype(arithmetic(case.dtype, case.compute))
     return seen.for_transport(parse_transport(case.transport))
 
@@ -358,7 +363,10 @@ def _simulated(
     algorithm = get_algorithm(case.algorithm)
     waits = algorithm.dispatches(problem, **programs.resolved) if algorithm.dispatches else 0
     host_s = machine.dispatch_s * waits  # the device waits
-    simulation = programs.simulator.run(ahead, timeline=timeline, within_s=within_s - host_s)
+    blocks = case.accumulate_blocks or 0
+    most = Concurrency(case.max_gemms or 1, case.max_accumulates or inf, blocks)
+    within = {"timeline": timeline, "within_s": within_s - host_s}
+    simulation = programs.simulator.run(ahead, most=most, **within)
     time_s = host_s + simulation.time_s
     if pool and not might_not_fit:
         received = programs.receive_bytes(ahead)

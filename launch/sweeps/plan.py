@@ -9,7 +9,7 @@ from drbench.errors import DrbenchError
 from drbench.launch.cases.case import bind_case
 from drbench.launch.cases.launchers import Launcher, load_launcher
 from drbench.launch.cases.machine_models import find_machine, model_version
-from drbench.launch.cases.sweep_file import Sweep, load_sweep, ranks_of
+from drbench.launch.cases.sweep_file import CONCURRENT, Sweep, load_sweep, ranks_of
 from drbench.mappings import grouped
 from drbench.partitions import LayoutError
 
@@ -137,6 +137,9 @@ def plan_cases(request: SweepRequest) -> SweepPlan:
             request.sweep, ranks, request.scale, request.override, label, request.simulate
         )
         cases = sweep.cases
+        if request.simulate and not model.runs_kernels:  # the paper's program on cores
+            absent = dict.fromkeys(CONCURRENT.keys() - dict(request.override).keys())
+            cases = [replace(case, **absent) for case in cases]
         if len(counts) > 1 and not request.simulate:  # cores // ranks would be another problem each
             cases = [
                 case if case.backend != "numpy" or case.threads else replace(case, threads=1)

@@ -177,19 +177,20 @@ def label_rows(axes: Axes, names: dict[float, str], wide_in: float) -> None:
 
 
 def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
-    """Write the names of each line at its end, right of the panel; names that would overlap are
-    moved up or down."""
+    """Write the names of each line right of the panel, joined with its end; names that would
+    overlap are moved up or down."""
     high_pt = 72 * axes.get_position().height * axes.figure.get_size_inches()[1]
     row = 1.2 * FONT_PT / high_pt
-    share = lambda y: axes.transAxes.inverted().transform(axes.transData.transform((1, y)))[1]
+    share = lambda *place: axes.transAxes.inverted().transform(axes.transData.transform(place))
     ends = []
     for marks in chart.marks:
-        known = [y for y in marks.y if y == y]
+        known = [place for place in zip(marks.x, marks.y) if place[1] == place[1]]
         if marks.kind == "line" and known:
-            ends.append((share(known[-1]), marks.name, marks.style.text or marks.style.color))
+            x, y = share(*known[-1])
+            ends.append((y, x, marks.name, marks.style.text or marks.style.color))
     ordered = sorted(ends, reverse=True)
     texts = []
-    for _, name, _ in ordered:
+    for *_, name, _ in ordered:
         rows = rows_of(name, FONT_PT - 0.5, wide_in - 0.12, ", ")
         shown, sizes = zip(*(fit_text(row, FONT_PT - 0.5, wide_in - 0.12) for row in rows))
         texts.append((shown, min(sizes)))
@@ -202,10 +203,13 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
     for number in reversed(range(len(at))):
         at[number] = max(at[number], below + halves[number])
         below = at[number] + halves[number]
-    for place, (_, name, color), (text, size) in zip(at, ordered, texts):
+    for place, (y, x, name, color), (text, size) in zip(at, ordered, texts):
         style = {"va": "center", "size": size, "color": color, "annotation_clip": False}
         style |= {"xycoords": "axes fraction", "textcoords": "offset points", "linespacing": 1.1}
         named(axes.annotate("\n".join(text), (1, place), (6, 0), **style), name)
+        joint = {"arrowstyle": "-", "color": color, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+        style |= {"textcoords": "axes fraction", "arrowprops": joint}
+        axes.annotate("", (x, y), (1, place), **style)
 
 
 def label_points(axes: Axes, chart: Chart) -> None:

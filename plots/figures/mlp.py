@@ -7,7 +7,7 @@ replication factors above the points. Lines that cannot be told apart are one wi
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from math import ceil, floor, nan
 from statistics import median
 
@@ -25,7 +25,7 @@ from drbench.plots.select.records import Records
 from drbench.plots.select.rounds import counted
 from drbench.plots.select.selection import Line, doubts, missing
 
-_HIGH_IN, _MARGINS_IN = 2.5, (0.5, 1.2)
+_HIGH_IN, _MARGINS_IN = 3.4, (0.5, 1.2)
 _GRID = GRID | {"axis": "y", "color": "#DDDDDD"}
 #: The lines of each panel.
 Panels = dict[str, list[Line]]
@@ -57,11 +57,10 @@ def figure(chosen: Panels, axis: str = Options.axis) -> Figure:
     alike = {name: group_lines(lines, distance) for name, lines in drawn.items()}
     described = [_chart(groups, limits, step) for groups in alike.values()]
     notes = _notes(chosen, drawn)
-    replicated = any(p.factor not in ("", "1") for p in points)
     if any(len(group) > 1 for groups in alike.values() for group in groups):
         notes.append(
             f"several names at a line: they differ by less than {distance:.1f} points at every "
-            "batch size; drawn is the first" + ", with the factors of all" * replicated
+            "batch size; drawn is the first"
         )
     if needs := remedy(*(decisions for *_, decisions in _largest([*drawn.values()]))):
         notes.append(f"undecided: {needs}")
@@ -157,8 +156,8 @@ def _chart(groups: Sequence[Sequence[Line]], limits: tuple[int, float], step: in
             STYLES[group[0].name],
             batches,
             {
-                points[0].m: _spot(points[0])._replace(text=_factors(points))
-                for points in zip(*(line.points for line in group))
+                point.m: _spot(point)._replace(text=text)
+                for point, text in zip(group[0].points, _factors(group[0].points))
             },
         )
         for group in groups
@@ -200,11 +199,10 @@ def _names(group: Sequence[Line]) -> str:
     )
 
 
-def _factors(points: Sequence) -> str:
-    """The replication factors of points drawn as one, one below the other; empty without
-    replication."""
-    factors = list(dict.fromkeys(point.factor for point in points))
-    return "" if factors == ["1"] else "\n".join(factors)
+def _factors(points: Sequence) -> list[str]:
+    """The replication factor of each point of a line where it differs from that before."""
+    factors = ["1", *(point.factor for point in points)]
+    return [own * (own != before) for before, own in pairwise(factors)]
 
 
 def _spot(point) -> Spot:
@@ -266,7 +264,7 @@ def _notes(chosen: Panels, drawn: Panels) -> list[str]:
     if factors - {"1"}:
         mixed = any("-" in factor for factor in factors)
         texts.append(
-            "numbers at points: replication factors other than 1"
+            "numbers at points: the replication factor from there on, before the first it is 1"
             + "; 4-1: of A and B 4, of C 1" * mixed
         )
     elif factors:

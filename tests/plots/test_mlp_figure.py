@@ -27,7 +27,7 @@ def test_the_axis_of_the_paper_is_0_to_100():
     assert axes.get_ylim() == (0, 100) and list(axes.get_yticks()) == [*range(0, 101, 10)]
 
 
-def test_lines_that_cannot_be_told_apart_are_one_with_all_names_and_factors():
+def test_lines_that_cannot_be_told_apart_are_one_with_all_names():
     layouts = {("row", "row", "row"): 50.0, ("block/c2",) * 3: 51.5, ("column",) * 3: 70.0}
     records = [
         case(**dict(zip("abc", forms)), m=m, percent_of_peak=percent, best_s=50 / percent)
@@ -36,18 +36,19 @@ def test_lines_that_cannot_be_told_apart_are_one_with_all_names_and_factors():
     ]
     described = describe_picture(figure({"mlp1": select(records, "mlp1")}))
     assert re.findall(r"line, (.*?) \(#", described) == ["Block, Row (S-C)", "Column (S-C)"]
-    assert described.count("text at (1024, 51.5): 2 / 1") == 1
-    assert "Several names at a line: they differ by less than 2.9 points" in described
+    assert described.count("text at (1024, 51.5): 2") == 1
+    assert "Several names at a line: they differ by less than 2.1 points" in described
     apart = describe_picture(figure({"mlp1": select(records, "mlp1")}, "fitted"))
     assert len(re.findall(r"line, (.*?) \(#", apart)) == 3
 
 
-def test_factors_other_than_1_are_at_their_points():
-    layouts = {1024: ("row", "row", "row"), 2048: ("row/c4", "row/c4", "row")}
+def test_factors_are_at_the_points_where_they_change():
+    plain, replicated = ("row", "row", "row"), ("row/c4", "row/c4", "row")
+    layouts = {1024: plain, 2048: replicated, 4096: replicated, 8192: plain}
     records = [case(**dict(zip("abc", forms)), m=m, n=64, k=256) for m, forms in layouts.items()]
     described = describe_picture(figure({"mlp2": select(records, "mlp2")}))
-    assert re.findall(r"text at \((.*), 50\): (.*)", described) == [("2048", "4-1")]
-    assert "replication factors other than 1; 4-1: of A and B 4, of C 1" in described
+    assert re.findall(r"text at \((.*), 50\): (.*)", described) == [("2048", "4-1"), ("8192", "1")]
+    assert "the replication factor from there on, before the first it is 1; 4-1: of A" in described
 
 
 @given(st.lists(st.floats(1, 300), min_size=1, max_size=9))

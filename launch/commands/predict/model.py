@@ -30,6 +30,9 @@ from ..options import (
 @problem_options(
     "prefetch",
     "compute",
+    "max_gemms",
+    "max_accumulates",
+    "accumulate_blocks",
     default=None,
     default_text="the machine's",
     help="Element type.",
