@@ -56,7 +56,6 @@ BUFFER = Option(
     ("operand", "symmetric"),
     help="own rows are sent from A (operand), or first copied to where all ranks read (symmetric).",
     default_text="operand",
-    tried=("operand", "symmetric"),
 )
 
 #: Rows of A; columns of the weights B and of C.

@@ -42,7 +42,6 @@ ADDITIONS = Option(
     help="the partial sums of others are added tile by tile during the GEMM (tiles), or together "
     "when all have arrived (end).",
     default_text="tiles",
-    tried=("tiles", "end"),
 )
 
 
