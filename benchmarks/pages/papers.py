@@ -35,7 +35,7 @@ def _cut(text: str, width: int) -> str:
 
 def answer(letter: str) -> str:
     """How many claims of a paper hold, which of these prove little, and how many hold of those that
-    were added when our numbers were known."""
+    were added later."""
     every = _claims_of(letter)
     mine, later = every[~every.later], every[every.later]
     holds = mine[mine.verdict == "PASS"]
@@ -45,8 +45,8 @@ def answer(letter: str) -> str:
         text += f", {len(little)} of which prove{'s' * (len(little) == 1)} little"
         text += f" ({', '.join(little)})"
     if len(later):
-        text += f". Of {later.claim.iloc[0]} to {later.claim.iloc[-1]}, which were added when our "
-        text += f"numbers were known, {(later.verdict == 'PASS').sum()} of {len(later)} hold"
+        text += f". Of {later.claim.iloc[0]} to {later.claim.iloc[-1]}, which were added "
+        text += f"later, {(later.verdict == 'PASS').sum()} of {len(later)} hold"
     return fill(f"{text}.", 120) + "\n"
 
 

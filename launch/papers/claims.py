@@ -60,7 +60,7 @@ class Claim:
         In a sentence why the claim does not hold, and why it would prove little if it held: such a
         claim is not counted.
     later : bool
-        Whether the claim was added when our number was known: such claims are counted apart.
+        Whether the claim was added after the first 69 of the papers: such claims are counted apart.
     """
 
     name: str

@@ -163,9 +163,10 @@ def _points(rows: ResultRows, column: str, study: str | list[str], ranks=_RANKS)
         yield near, f"{text}{ratio.min():.2f} to {ratio.max():.2f}"
 
 
-def _means(rows: ResultRows, quantity: str, share: float, study: str, ranks=_RANKS):
+def _means(rows: ResultRows, quantity: str, share: float, study: str, *ranks: int):
     """Whether the mean of a ratio agrees with the published one, on the same side of 1."""
-    for stated_row, ours in pair_ranges(rows, study=study, quantity=quantity, ranks=ranks):
+    of = {"ranks": [*ranks]} if ranks else {}
+    for stated_row, ours in pair_ranges(rows, study=study, quantity=quantity, **of):
         mean, paper = geometric_mean(ours), stated_row.mean
         agrees = abs(mean / paper - 1) <= share and (mean - 1) * (paper - 1) > 0
         numbers = " ".join(f"{ratio:.2f}" for ratio in ours)
