@@ -18,7 +18,6 @@ from drbench.errors import UnsupportedError
 from drbench.host.executor_base import ExecutorBase
 from drbench.mappings import remembered
 from drbench.plan.edges import edges
-from drbench.plan.strips import copies
 from drbench.program.kinds import COMPUTES, GROUP_STEPS, READS, VIEWS, WRITES, table_of_steps
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
@@ -533,9 +532,8 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
             self._start_reduction(t)
             return
         lane = self._begin_compute(t)
-        for term in step.terms:
-            for target, value in copies(self.values[t], self.values[term.index]):
-                self.device.add(target, value, lane.stream)
+        for target, value in self.copies[t]:
+            self.device.add(target, value, lane.stream)
         self._launched(t, lane)
 
     def _start_copy(self, t: int) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.clock import Clock
-from drbench.plan.strips import copies
 from drbench.program.kinds import (
     ADDS,
     COMPUTES,
@@ -470,9 +469,8 @@ class Executor(ExecutorBase):
 
     def _start_add(self, t: int) -> None:
         with self.clock.phase("accumulate"):
-            for term in self.steps[t].terms:
-                for target, value in copies(self.values[t], self.values[term.index]):
-                    np.add(target, value, out=target)
+            for target, value in self.copies[t]:
+                np.add(target, value, out=target)
         self._finish(t)
 
     def _start_copy(self, t: int) -> None:

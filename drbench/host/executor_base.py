@@ -8,6 +8,7 @@ and no elements. All arrays are laid out before the timed region.
 from collections.abc import Callable
 from copy import copy
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -296,6 +297,10 @@ class ExecutorBase(ClosedTogether):
     def _lay_out_copy(self, step, own, memory) -> None:
         self.copies[step.index] = copies(self.values[step.index], self._operand(step))
 
+    def _lay_out_add(self, step, own, memory) -> None:
+        pairs = (copies(self.values[step.index], self.values[term.index]) for term in step.terms)
+        self.copies[step.index] = [*chain.from_iterable(pairs)]
+
     def _lay_out_group(self, step, own: np.ndarray | None, memory: dict) -> None:
         """Prepare the shift or collective of a group step."""
         source = step.inputs[0].index if step.inputs else None
@@ -313,9 +318,10 @@ class ExecutorBase(ClosedTogether):
         {
             Scratch: _lay_out_scratch,
             Gemm: _lay_out_gemm,
+            Add: _lay_out_add,
             Copy: _lay_out_copy,
             GROUP_STEPS: _lay_out_group,
-            (*READS, *WRITES, Add, Zero, Fence, *SIGNAL_STEPS, *VIEWS, OperationEnd): None,
+            (*READS, *WRITES, Zero, Fence, *SIGNAL_STEPS, *VIEWS, OperationEnd): None,
         },
     )
 
