@@ -33,15 +33,16 @@ for algorithm in cannon summa collective wang meshslice; do
         --machine tpuv4sim-4x4 --timeline $to/timeline-4x4/$algorithm.json
 done
 # FLUX, Figures 5 and 6, on the sizes of Figure 13 (m = 1024) with the options that its study found the fastest
+# (the shape of the tiles is the library's)
 layer() {
     drbench simulate -p 8 -m 1Ki --dtype bfloat16 --machine h800,kernel_slowdown=0 "$@"
 }
 for variant in "collective -o dataflow=RS --mesh 1x8" "te_chunks -o dataflow=AG" \
-    "ag_gemm -o variant=pull -o tile=128 -o part=128"; do
+    "ag_gemm -o variant=pull -o buffer=symmetric -o tile=128 -o part=128"; do
     layer -n 48Ki -k 12Ki --algorithm $variant --timeline $to/timeline-overlap/ag-${variant%% *}.json
 done
 for variant in "collective -o dataflow=RS --mesh 8x1" "te_chunks -o dataflow=RS" \
-    "gemm_rs -o variant=pull -o tile=128 -o part=128"; do
+    "gemm_rs -o variant=pull -o additions=end -o tile=128 -o part=128"; do
     layer -n 12Ki -k 48Ki --algorithm $variant --timeline $to/timeline-overlap/rs-${variant%% *}.json
 done
 
