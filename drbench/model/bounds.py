@@ -45,8 +45,8 @@ class Bound(NamedTuple):
 
 
 def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
-    """The bound of a program from the traces of all ranks, or of some, or of one: neither the GEMMs
-    of a rank nor the transfers of a link overlap each other.
+    """The bound of a program that runs one GEMM at a time, from the traces of all ranks, or of
+    some, or of one: neither the GEMMs of a rank nor the transfers of a link overlap each other.
 
     Examples
     --------

@@ -324,8 +324,9 @@ def _add_problem(record: Record, add: Callable) -> None:
         record.device and f"{record.device}, {record.ranks_per_device} rank(s) each",
         record.device and record.compute,
         record.max_gemms  # a library's are unknown
-        and f"at most {record.max_gemms} GEMMs and {record.max_accumulates} "
-        f"accumulates at a time, collectives {record.collectives}",
+        and f"at most {record.max_gemms} GEMMs and {record.max_accumulates or 'any number of'} "
+        "accumulates at a time",
+        record.device and f"collectives {record.collectives}",
     )
     reason = record.status == "ok" and record.reason
     add("", reason and Text(f"through the host: {reason}", "yellow"))
