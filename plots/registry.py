@@ -69,7 +69,7 @@ def kinds() -> list[str]:
     Examples
     --------
     >>> [kind for kind in kinds() if "-" in kind]
-    ['llm-… (4)', 'overlap-… (3)']
+    ['llm-… (5)', 'overlap-… (3)']
     """
     texts = []
     for family, members in groupby(figures(), lambda name: name.partition("-")[0]):

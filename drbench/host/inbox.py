@@ -63,7 +63,7 @@ class Route:
     place: np.ndarray | None
     offset: int
     row_stride_bytes: int
-    words: np.ndarray | None
+    words: np.ndarray | None = None
 
 
 class Inbox:
@@ -249,9 +249,9 @@ class Inbox:
         route.flags[route.number] = self.epoch
 
     def store_words(self, route: Route, value: np.ndarray, due: float) -> None:
-        """Store a contiguous value, and a flag in each word, in the inbox of a local rank."""
+        """Store a flat value, and a flag in each word, in the inbox of a local rank."""
         words = np.empty((route.words.size, 2), np.uint32)
-        words[:, 0], words[:, 1] = value.view(np.uint32), self._word_flag
+        words[:, 0], words[:, 1] = np.ascontiguousarray(value).view(np.uint32), self._word_flag
         route.dues[route.number] = due
         self.window.sync()  # when they are due is written before the words
         route.words[:] = words.view(np.uint64)[:, 0]

@@ -127,7 +127,12 @@ def test_libraries_are_compared_by_default_and_at_their_best(monkeypatch):
 
 
 def test_claims_that_prove_little_are_counted_apart(monkeypatch):
-    of = lambda name, verdict, reason: {"claim": name, "verdict": verdict, "reason": reason}
+    of = lambda name, verdict, reason, later=False: {
+        "claim": name,
+        "verdict": verdict,
+        "reason": reason,
+        "later": later,
+    }
     verdicts = [of("P1", "PASS", None), of("P2", "PASS", "tied"), of("P3", "KNOWN", "slow links")]
     same = {"text": "a text", "theirs": "5", "ours": "4", "see": "page.md#p", "source": "simulated"}
     table = DataFrame([row | same for row in [*verdicts, of("M1", "PASS", None)]])

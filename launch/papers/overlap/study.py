@@ -122,6 +122,9 @@ KERNEL_TILES = {
     ("mi308x", "ag"): ((256, 256), (256, 128)),
     ("mi308x", "rs"): ((256, 256), (128, 256), (128, 128), (64, 128)),
 }
+#: FLUX's kernels store and pull results themselves (Algorithm 1; Sm90ReduceScatterDma in its
+#: repository), without the copy engine.
+_KERNELS = {("flux", name, "rs"): {"copy_streams": 0} for name in ("a100nvlink", "h800")}
 #: Over nodes: a ring inside each on PCIe (FLUX, 4.3; its all_gather_gemm_op_internode.cc); for
 #: experts GEMMs, sums, then a ReduceScatter, as a kernel of all is "left for future" (TD, 4.2;
 #: moe_reduce_rs.py of its repository, 9cf7c59b).
@@ -167,8 +170,10 @@ def methods(
         return [of(name, dataflow="RS", mesh=f"1x{ranks}" if gathers else f"{ranks}x1")]
     if name == "pytorch":
         return [of("moe_collective", dataflow="AG" if gathers else "RS", kernel="parts")]
-    if name == "chunks":
-        return [of("te_chunks", dataflow=operation.upper())]
+    if name == "chunks":  # the best of its ways (FLUX, 5)
+        chunk = {"tile": -(-shape[0] // ranks), "part": 1, "kernel": "parts"}
+        ring = [] if gathers else [of("gemm_rs", variant="ring", **chunk)]
+        return [of("te_chunks", dataflow=operation.upper()), *ring]
     one_node, several = _PROGRAMS[operation]
     tuned = [{}]
     if operation in FLUX_SHAPES:  # experts are not divided
@@ -272,10 +277,11 @@ class StudyGrid(NamedTuple):
                 alone_s = gemm_s(machine, operation, self.ranks, shape, **self.experts)
             for contender, more, variant in self.contenders:
                 cases = methods(contender, *where, **self.experts | more)
-                constants = dict(self.constants)
+                constants = dict(self.constants) | _KERNELS.get((contender, name, operation), {})
+                of = machine.with_values(constants)
                 if contender == "td" and operation in _PROGRAMS:
-                    constants["compute.tiles"] = KERNEL_TILES[name, operation]
-                seconds, case = fastest(machine.with_values(constants), self.ranks, cases)
+                    of = with_tiles(of, KERNEL_TILES[name, operation])
+                seconds, case = fastest(of, self.ranks, cases)
                 over_nodes = "over nodes" * ("per_node" in case.options)
                 how = case.options.get("variant", over_nodes) if variant is None else variant
                 program = contender, how, case.options.get("tile")
@@ -345,6 +351,21 @@ def _row(
 def machine_of(changed: Changed, name: str, constants: tuple | dict) -> Machine:
     """The machine of a name, or its changed one; with some constants replaced."""
     return (changed.get(name) or find_machine(name)).with_values(dict(constants))
+
+
+def with_tiles(machine: Machine, tiles: Sequence) -> Machine:
+    """A machine whose kernels have other tiles, which are as efficient as beside the library's.
+
+    Examples
+    --------
+    >>> one = with_tiles(find_machine("h800"), [(128, 128)]).compute
+    >>> one.sustained < find_machine("h800").compute.sustained
+    True
+    """
+    old = machine.compute
+    least = lambda shapes: 1 + old.edge * min(1 / rows + 1 / columns for rows, columns in shapes)
+    sustained = min(1.0, old.sustained * least(old.tiles) / least(tiles))
+    return machine.with_values({"compute.tiles": tiles, "compute.sustained": sustained})
 
 
 def _flux_shapes(ms: Iterable[int], operations: Iterable[str] = tuple(FLUX_SHAPES)) -> list:
