@@ -169,7 +169,7 @@ def _means(rows: ResultRows, quantity: str, share: float, study: str, *ranks: in
     for stated_row, ours in pair_ranges(rows, study=study, quantity=quantity, **of):
         mean, paper = geometric_mean(ours), stated_row.mean
         agrees = abs(mean / paper - 1) <= share and (mean - 1) * (paper - 1) > 0
-        numbers = " ".join(f"{ratio:.2f}" for ratio in ours)
+        numbers = " ".join(f"{ratio:.3g}" for ratio in ours)
         yield agrees, f"{mean:.3f} (paper {paper}); each {numbers}"
 
 
