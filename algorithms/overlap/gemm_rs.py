@@ -50,7 +50,13 @@ LAYOUT = "column", "row", "row"
 
 
 def check_ring(name: str, problem: Problem, options: dict) -> None:
-    """Refuse a ring of ranks some of which have no share of k."""
+    """Refuse a ring of ranks some of which have no share of k, and one sum at the end of a program
+    that adds on the way."""
+    if options.get("additions") == "end" and options["variant"] in ("reduce", "ring"):
+        raise UnsupportedError(
+            f"{name} -o variant={options['variant']} adds on the way (algorithm requirement), got "
+            "-o additions=end. Leave it out, or use -o variant=write."
+        )
     if options["variant"] == "ring" and not all(owners(problem, "A")):
         raise UnsupportedError(
             f"{name} -o variant=ring needs a share of k on every rank (algorithm requirement); "

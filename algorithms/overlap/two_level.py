@@ -31,6 +31,15 @@ INSIDE = Option(
 )
 
 
+def check_protocol(name: str, problem: Problem, options: dict) -> None:
+    """Refuse flags in words round a ring, whose ranks wait for each other."""
+    if options["protocol"] == "ll" and options["inside"] == "ring":
+        raise UnsupportedError(
+            f"{name} -o protocol=ll sends tiles directly (our implementation), got -o inside=ring. "
+            "Leave one of them out."
+        )
+
+
 def check_nodes(name: str, problem: Problem, options: dict) -> None:
     """Decide the number of ranks on a node; refuse one that does not divide all ranks, and ranks
     without a share."""
@@ -58,7 +67,10 @@ PROTOCOL = Option(
 )
 
 
-@tiled("ag2", ag_gemm.LAYOUT, INSIDE, PER_NODE, PROTOCOL, TILE, PART, KERNEL, checks=[check_nodes])
+@tiled(
+    *("ag2", ag_gemm.LAYOUT, INSIDE, PER_NODE, PROTOCOL, TILE, PART, KERNEL),
+    checks=[check_nodes, check_protocol],
+)
 def ag2(
     problem: Problem,
     rank: int,

@@ -229,7 +229,8 @@ class Rank:
         if self._kernel is not None or t in self.kernels:
             return t in self.kernels and step.kernel is self._kernel
         if len(others) >= self._most.gemms or any(
-            type(other) is not Gemm or other.onto is not None for other in (*others, step)
+            type(other) is not Gemm or other.onto is not None or not all(other.extents)
+            for other in (*others, step)
         ):
             return False
         mine = step.block

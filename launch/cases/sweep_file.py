@@ -184,6 +184,8 @@ class Sweep:
         fastest; 0: each case runs once; None: ``known`` where cases are compared.
     view : str
         The table at the end, one of :data:`VIEWS`; empty for none.
+    paper : bool
+        It is an experiment of the paper.
     """
 
     name: str
@@ -192,6 +194,7 @@ class Sweep:
     scale: Fraction
     rounds: int | str | None = None
     view: str = ""
+    paper: bool = False
 
 
 def find_sweep(text: str) -> Path:
@@ -384,7 +387,8 @@ def expand(
         distinct = tuple(as_in_the_paper(case, ranks) for case in distinct)
     rounds = 0 if top.get("rounds") == 1 else top.get("rounds")
     about, view = top.get("description", ""), top.get("view", "")
-    return Sweep(top["name"], about, distinct, factor, rounds, view)
+    paper = bool(top.get("paper"))
+    return Sweep(top["name"], about, distinct, factor, rounds, view, paper)
 
 
 def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:

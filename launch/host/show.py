@@ -326,7 +326,7 @@ def _add_problem(record: Record, add: Callable) -> None:
         record.max_gemms  # a library's are unknown
         and f"at most {record.max_gemms} GEMMs and {record.max_accumulates or 'any number of'} "
         "accumulates at a time",
-        record.device and f"collectives {record.collectives}",
+        record.device and record.collectives and f"collectives {record.collectives}",
     )
     reason = record.status == "ok" and record.reason
     add("", reason and Text(f"through the host: {reason}", "yellow"))

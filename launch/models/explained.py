@@ -159,9 +159,7 @@ def case_of(record: Record) -> Case:
         description |= {"transport": "auto"}
     if record.backend == "cupy":  # a model has one transport and no backends
         description |= {"transport": "auto", "backend": None, "get": None}
-        description |= dict.fromkeys(
-            ("max_gemms", "max_accumulates", "accumulate_blocks", "compute")
-        )
+        description["compute"] = None
     return case_of_timeline(description)
 
 

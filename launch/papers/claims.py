@@ -57,8 +57,8 @@ class Claim:
         The source of our number: ``measured`` (ranks that ran), ``simulated``, or ``arithmetic``
         (bytes, FLOPs, constants of the paper).
     why, little : str
-        In a sentence why the claim does not hold, and why it would prove little if it held: such a
-        claim is not counted.
+        In a sentence why the claim does not hold, and why it proves little if it holds: such
+        claims are named beside the count.
     later : bool
         Whether the claim was added after the first 69 of the papers: such claims are counted apart.
     """
@@ -114,7 +114,7 @@ class ClaimVerdict:
 
     @property
     def reason(self) -> str:
-        """Why the claim does not hold, or why it proves little that it holds; empty if it counts.
+        """Why the claim does not hold, or why it proves little that it holds; otherwise empty.
 
         Examples
         --------

@@ -1,12 +1,12 @@
 """The request of a sweep, and its plan: an experiment of jobs."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import NamedTuple
 
 from drbench.errors import DrbenchError
-from drbench.launch.cases.case import bind_case
+from drbench.launch.cases.case import Case, bind_case
 from drbench.launch.cases.launchers import Launcher, load_launcher
 from drbench.launch.cases.machine_models import find_machine, model_version
 from drbench.launch.cases.sweep_file import CONCURRENT, Sweep, load_sweep, ranks_of
@@ -121,6 +121,17 @@ def _tiles(job: Job) -> tuple:
         return (job.name,)
 
 
+def _one_gemm_at_a_time(cases: Iterable[Case], names: Collection[str]) -> list[Case]:
+    """The paper's cases on cores: without these options of its concurrency, and without cases that
+    differ from others only by them."""
+    return [
+        case if case.backend == "cupy" else replace(case, **dict.fromkeys(names))
+        for case in cases
+        if case.backend == "cupy"
+        or all(getattr(case, name) in (None, CONCURRENT[name]) for name in names)
+    ]
+
+
 def plan_cases(request: SweepRequest) -> SweepPlan:
     """The plan of a request."""
     launcher = load_launcher(request.launcher)
@@ -137,9 +148,8 @@ def plan_cases(request: SweepRequest) -> SweepPlan:
             request.sweep, ranks, request.scale, request.override, label, request.simulate
         )
         cases = sweep.cases
-        if request.simulate and not model.runs_kernels:  # the paper's program on cores
-            absent = dict.fromkeys(CONCURRENT.keys() - dict(request.override).keys())
-            cases = [replace(case, **absent) for case in cases]
+        if sweep.paper and not (request.simulate and model.runs_kernels):
+            cases = _one_gemm_at_a_time(cases, CONCURRENT.keys() - dict(request.override).keys())
         if len(counts) > 1 and not request.simulate:  # cores // ranks would be another problem each
             cases = [
                 case if case.backend != "numpy" or case.threads else replace(case, threads=1)

@@ -57,6 +57,8 @@ CHOICES = {
     "buffer": ("operand", "symmetric"),
     "additions": ("tiles", "end"),
     "protocol": ("signal", "ll"),
+    "inside": ("direct", "ring"),
+    "phases": ("overlapped", "separate"),
     "kernel": ("fused", "parts"),
     "tile": (None, 1, 2, 5, 100),
     "part": (None, 1, 3, 5),

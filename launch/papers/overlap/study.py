@@ -277,10 +277,7 @@ class StudyGrid(NamedTuple):
                 alone_s = gemm_s(machine, operation, self.ranks, shape, **self.experts)
             for contender, more, variant in self.contenders:
                 cases = methods(contender, *where, **self.experts | more)
-                constants = dict(self.constants) | _KERNELS.get((contender, name, operation), {})
-                of = machine.with_values(constants)
-                if contender == "td" and operation in _PROGRAMS:
-                    of = with_tiles(of, KERNEL_TILES[name, operation])
+                of = with_kernels(machine.with_values(dict(self.constants)), contender, operation)
                 seconds, case = fastest(of, self.ranks, cases)
                 over_nodes = "over nodes" * ("per_node" in case.options)
                 how = case.options.get("variant", over_nodes) if variant is None else variant
@@ -316,7 +313,9 @@ class TransformerBlock(NamedTuple):
             machine = machine_of(changed, name, FLUX_KERNELS)
             costs = LayoutCosts(machine, DeviceMesh.read(f"tp={NODE}"), DTYPE, programs=COLLECTIVES)
             kernel_s = lambda operation, shape: fastest(
-                machine, NODE, methods("flux", operation, shape, NODE, name)
+                with_kernels(machine, "flux", operation),
+                NODE,
+                methods("flux", operation, shape, NODE, name),
             )[0]
             base = "TP + SP" if training else "Megatron TP"
             times = {
@@ -351,6 +350,15 @@ def _row(
 def machine_of(changed: Changed, name: str, constants: tuple | dict) -> Machine:
     """The machine of a name, or its changed one; with some constants replaced."""
     return (changed.get(name) or find_machine(name)).with_values(dict(constants))
+
+
+def with_kernels(machine: Machine, contender: str, operation: str) -> Machine:
+    """A machine with what is particular to a contender's kernels for an operation."""
+    name = machine.sources["name"]
+    machine = machine.with_values(_KERNELS.get((contender, name, operation), {}))
+    if contender == "td" and operation in _PROGRAMS:
+        machine = with_tiles(machine, KERNEL_TILES[name, operation])
+    return machine
 
 
 def with_tiles(machine: Machine, tiles: Sequence) -> Machine:
