@@ -40,7 +40,7 @@ ADDITIONS = Option(
     "additions",
     ("tiles", "end"),
     help="the partial sums of others are added tile by tile during the GEMM (tiles), or together "
-    "when all have arrived (end).",
+    "when all have arrived (end); round a ring each rank adds to what it passes on.",
     default_text="tiles",
 )
 
@@ -50,11 +50,11 @@ LAYOUT = "column", "row", "row"
 
 
 def check_ring(name: str, problem: Problem, options: dict) -> None:
-    """Refuse a ring of ranks some of which have no share of k, and one sum at the end of a program
-    that adds on the way."""
-    if options.get("additions") == "end" and options["variant"] in ("reduce", "ring"):
+    """Refuse a ring of ranks some of which have no share of k, and sums at the end where results
+    are accumulated."""
+    if options.get("additions") == "end" and options["variant"] == "reduce":
         raise UnsupportedError(
-            f"{name} -o variant={options['variant']} adds on the way (algorithm requirement), got "
+            f"{name} -o variant=reduce accumulates each result (algorithm requirement), got "
             "-o additions=end. Leave it out, or use -o variant=write."
         )
     if options["variant"] == "ring" and not all(owners(problem, "A")):

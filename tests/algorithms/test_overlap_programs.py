@@ -30,7 +30,7 @@ PROGRAMS = (
             ("write", "reduce", "pull", "ring"), ("ranks", "naive")
         )
     ]
-    + [("gemm_rs", {"variant": how, "additions": "end"}) for how in ("write", "pull")]
+    + [("gemm_rs", {"variant": how, "additions": "end"}) for how in ("write", "pull", "ring")]
     + [("ag_gemm", {"variant": how, "buffer": "symmetric"}) for how in ("pull", "push", "ring")]
     + [("gemm_ar", {"swizzle": swizzle}) for swizzle in ("ranks", "naive")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]

@@ -7,7 +7,7 @@ OVERLAP = (
     [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
     + [("ag_gemm", {"variant": variant, "buffer": "symmetric"}) for variant in ("pull", "push")]
     + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
-    + [("gemm_rs", {"variant": how, "additions": "end"}) for how in ("write", "pull")]
+    + [("gemm_rs", {"variant": how, "additions": "end"}) for how in ("write", "pull", "ring")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
     + [("gemm_ar", {}), ("ag2", {"protocol": "ll"})]
     + [(name, {"inside": inside}) for name in ("ag2", "rs2") for inside in ("direct", "ring")]
