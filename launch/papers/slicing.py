@@ -16,7 +16,7 @@ Shared terms, the same for every claim and machine:
 - *some* lines are at least two;
 - where the paper gives no batch size, a statement is about the mean over the batch sizes;
 - the paper gives Xe Link 20 GB/s (§5.2) and 26.5 GB/s (Table 2): a claim about PVC has a verdict
-  with each, and holds only if both do;
+  with each, and holds only if both do (P11, about schedules, has those of §5.2 alone);
 - a line *moves B* if it is drawn with another matrix in place than B;
 - *aligned* tiles nest: along every axis no boundary of one matrix is inside a tile of the other
   unless it is also its own, except for rounding.
@@ -124,10 +124,16 @@ class Figures(ResultRows):
 
     @cached_property
     def rates(self) -> dict[str, "Figures"]:
-        """The figures with each of the paper's two rates of Xe Link that there are records of."""
+        """The figures with each of the paper's two rates of Xe Link.
+
+        Raises
+        ------
+        KeyError
+            If there are no records with the second one.
+        """
         label = self.table.label
         if not (label == TABLE_2).any():
-            return {"§5.2": self}
+            raise KeyError("rows with Table 2's rate of Xe Link")
         other = self.table[label != MACHINES[0]].replace({"label": {TABLE_2: MACHINES[0]}})
         return {"§5.2": self, "Table 2": Figures(other)}
 
@@ -437,50 +443,20 @@ CLAIMS = read_claims(
     "slicing",
     {
         "P1": (_at_both_rates, _best_two, _PVC_1, "Column", "Inner Prod."),
-        "P2": (
-            _at_both_rates,
-            _p2,
-        ),
-        "P2a": (
-            _at_both_rates,
-            _p2a,
-        ),
-        "P3": (
-            _at_both_rates,
-            _p3,
-        ),
-        "P4": (
-            _at_both_rates,
-            _p4,
-        ),
-        "P5": (
-            _at_both_rates,
-            _p5,
-        ),
+        "P2": (_at_both_rates, _p2),
+        "P2a": (_at_both_rates, _p2a),
+        "P3": (_at_both_rates, _p3),
+        "P4": (_at_both_rates, _p4),
+        "P5": (_at_both_rates, _p5),
         "P6": (_p6,),
         "P7": (_at_both_rates, _best_two, _PVC_2, "Outer Prod.", "Block", "B"),
-        "P8": (
-            _at_both_rates,
-            _p8,
-        ),
-        "P9": (
-            _at_both_rates,
-            _p9,
-        ),
-        "P10": (
-            _at_both_rates,
-            _p10,
-        ),
+        "P8": (_at_both_rates, _p8),
+        "P9": (_at_both_rates, _p9),
+        "P10": (_at_both_rates, _p10),
         "P10a": (_p10a,),
         "P11": (_p11,),
-        "P12": (
-            _at_both_rates,
-            _p12,
-        ),
-        "P12a": (
-            _at_both_rates,
-            _p12a,
-        ),
+        "P12": (_at_both_rates, _p12),
+        "P12a": (_at_both_rates, _p12a),
         "P12b": (_p12b,),
     },
 )

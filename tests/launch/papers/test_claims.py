@@ -96,7 +96,7 @@ def test_aligned_tiles_nest(ranks, texts, nest):
 
 @pytest.mark.parametrize("column_s, holds", [(1.0, True), (3.0, False)])
 def test_a_claim_about_pvc_holds_only_with_both_rates_of_the_paper(column_s, holds):
-    """P3: Block rises, and stays below Column."""
+    """P3: Block rises, and stays below Column. Without records of one rate it is undecided."""
 
     def records(label, column_s):
         seconds = {"block": [2.0, 1.9], "column": [column_s] * 2}
@@ -111,9 +111,7 @@ def test_a_claim_about_pvc_holds_only_with_both_rates_of_the_paper(column_s, hol
         next(verdict for verdict in check_claims(rows) if verdict.claim.name == "P3")
         for rows in (first, first + second)
     )
-    assert (one.holds, both.holds) == (True, holds)
-    column = "50.0 50.0" if holds else "16.7 16.7"
-    assert both.ours == f"{one.ours}; Table 2: Block 25.0 26.3 %, Column {column} %"
+    assert (one.holds, both.holds) == (None, holds)
 
 
 def test_a_changed_pvc_is_simulated_with_both_rates_of_its_link(monkeypatch):
