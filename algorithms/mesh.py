@@ -316,22 +316,22 @@ def gemm_reduce_scattered(a: Step, b: Step, fragments: list, group: Group, axis:
 
 
 def gemm_reduced(a: Step, b: Step, targets: list[Block], group: Group, axis: int) -> Steps:
-    """C' = a·b, whose parts along an axis are each reduced to their owners; a chip alone in the
-    group multiplies directly into its tile."""
+    """C' = a·b, whose parts along an axis are each reduced to their owners; if there is one part, a
+    chip alone in the group multiplies directly into its tile."""
     if len(group) == len(targets) == 1:
         yield Gemm(a, b, into=targets[0])
         return
     if len(targets) == 1:
         sums = [(yield Gemm(a, b))]
     else:
-        sums = yield from gemm_apart(
+        sums = yield from gemm_in_parts(
             [target.shape for target in targets], axis, lambda into: _multiplied(a, b, into)
         )
     for partial, target in zip(sums, targets):
         yield Reduce(partial, target, group)
 
 
-def gemm_apart(shapes: list[tuple[int, int]], axis: int, multiply: Callable) -> Steps:
+def gemm_in_parts(shapes: list[tuple[int, int]], axis: int, multiply: Callable) -> Steps:
     """The parts of one GEMM's result along an axis, each without gaps; ``multiply(into)`` is a
     generator that yields the GEMM and returns it."""
     scratches, sums, start = [], [], 0

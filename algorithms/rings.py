@@ -10,7 +10,7 @@ from itertools import islice
 from drbench.program.group_steps import Shift
 from drbench.program.steps import Add, Block, Group, Step, Steps
 
-from .mesh import gemm_apart
+from .mesh import gemm_in_parts
 
 
 def gather_order(size: int, position: int) -> list[tuple[int, int]]:
@@ -103,7 +103,7 @@ def reduce_ring(
         else:
             targets = [target for target, _ in batch]
             shapes = [tile_of(target).shape for target in targets]
-            parts = yield from gemm_apart(shapes, axis, partial(multiply, targets))
+            parts = yield from gemm_in_parts(shapes, axis, partial(multiply, targets))
         size = len(group)
         for (target, by), part in zip(batch, parts):
             if waiting[by] is not None:

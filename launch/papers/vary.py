@@ -55,7 +55,7 @@ def one_by_one(
             yield f"{path} x {factor:g}", {name: machine.vary(path, factor)}
 
 
-def first_constants(name: str) -> dict[str, tuple[float | str, str]]:
+def first_constants(name: str) -> dict[str, list]:
     """The first values of the constants of a machine that were changed after claims had been
     simulated, each with the commit that changed it.
 

@@ -53,7 +53,8 @@ def pair_ranges(rows: ResultRows, **values) -> Iterator[tuple]:
     """(row of the published ranges, our values) for each published range with these values."""
     for stated_row in rows.ranges.where(**values).itertuples():
         of = {"study": stated_row.study, "machine": stated_row.machine}
-        of |= {key: stated_row.ranks for key in values if key == "ranks"}
+        if "ranks" in values:
+            of["ranks"] = stated_row.ranks
         if stated_row.quantity in RATIOS:
             slow, fast = RATIOS[stated_row.quantity]
             seconds = rows.by("seconds", "method", GEMM, **of)

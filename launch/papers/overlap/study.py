@@ -418,9 +418,10 @@ def _as_published(study: str) -> Iterator[StudyGrid]:
 def _exchanged(study: str) -> Iterator[StudyGrid]:
     """Each AllToAll of DeepEP, and that of TD."""
     for row, name in itertools.product(published(study), TO_ALL):
-        shape, of = (row.product, (row.m, row.n, row.k)), experts_of(row.variant)
-        contenders = [StudyContender(name, {}, row.variant)] * (row.method == "deepep")
-        yield StudyGrid(["h800"], [shape], contenders, row.ranks, TO_ALL[name], of)
+        if row.method == "deepep":
+            shape, of = (row.product, (row.m, row.n, row.k)), experts_of(row.variant)
+            contender = StudyContender(name, {}, row.variant)
+            yield StudyGrid(["h800"], [shape], [contender], row.ranks, TO_ALL[name], of)
 
 
 def _split() -> Iterator[StudyGrid]:
