@@ -164,15 +164,20 @@ def fetched(
 
 
 def passed_round(
-    rows: TiledRows, have: dict[Tile, Step], owners: Sequence[int], before: int, after: int
+    rows: TiledRows,
+    have: dict[Tile, Step],
+    owners: Sequence[int],
+    before: int,
+    after: int,
+    flagged: bool = False,
 ) -> Steps:
     """Send tiles to the neighbour before, those of the first of some owners first, and receive
-    those of the others from the neighbour after; received ones are forwarded."""
+    those of the others from the neighbour after into ``have``; received ones are forwarded."""
     for here, following in pairwise(owners):
         for t in rows.tiles[here]:
-            yield Push(have[t], before, t)
+            yield Push(have[t], before, t, flagged)
         for t in rows.tiles[following]:
-            have[t] = yield Await(after, t, rows.block(t))
+            have[t] = yield Await(after, t, rows.block(t), flagged)
 
 
 def copies(rows: TiledRows, ranks: list[int], order: str) -> list[Tile]:

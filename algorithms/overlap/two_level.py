@@ -31,15 +31,6 @@ INSIDE = Option(
 )
 
 
-def check_protocol(name: str, problem: Problem, options: dict) -> None:
-    """Refuse flags in words round a ring, whose ranks wait for each other."""
-    if options["protocol"] == "ll" and options["inside"] == "ring":
-        raise UnsupportedError(
-            f"{name} -o protocol=ll sends tiles directly (our implementation), got -o inside=ring. "
-            "Leave one of them out."
-        )
-
-
 def check_nodes(name: str, problem: Problem, options: dict) -> None:
     """Decide the number of ranks on a node; refuse one that does not divide all ranks, and ranks
     without a share."""
@@ -67,10 +58,7 @@ PROTOCOL = Option(
 )
 
 
-@tiled(
-    *("ag2", ag_gemm.LAYOUT, INSIDE, PER_NODE, PROTOCOL, TILE, PART, KERNEL),
-    checks=[check_nodes, check_protocol],
-)
+@tiled("ag2", ag_gemm.LAYOUT, INSIDE, PER_NODE, PROTOCOL, TILE, PART, KERNEL, checks=[check_nodes])
 def ag2(
     problem: Problem,
     rank: int,
@@ -116,7 +104,8 @@ def fetched_over_nodes(
                 yield Push(have[t], there, t, flagged, there in node[1:])
         if inside == "ring":
             owners_round = [at(d - e, l + i) for i in range(local)]
-            yield from ag_gemm.passed_round(rows, have, owners_round, at(d, l - 1), at(d, l + 1))
+            neighbours = at(d, l - 1), at(d, l + 1)
+            yield from ag_gemm.passed_round(rows, have, owners_round, *neighbours, flagged)
     # from its owner, or from the rank of this node that received it
     source = lambda t: at(d, rows.owner(t) % local)
     rank_order = [at(d - e, l + i) for e in range(nodes) for i in range(local)]

@@ -13,7 +13,7 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Machine
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import Lookahead, pool_bytes
-from drbench.program.signal_steps import Offer, Push
+from drbench.program.signal_steps import Await, Offer, Push
 from drbench.program.steps import Add, Copy, Gemm, Get, Join
 
 #: Program and options: each variant and order.
@@ -35,7 +35,7 @@ PROGRAMS = (
     + [("gemm_ar", {"swizzle": swizzle}) for swizzle in ("ranks", "naive")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
     + [(name, {"inside": inside}) for name in ("ag2", "rs2") for inside in ("direct", "ring")]
-    + [("ag2", {"protocol": "ll"})]
+    + [("ag2", {"protocol": "ll", "inside": inside}) for inside in ("direct", "ring")]
 )
 named = pytest.mark.parametrize(
     "name, options",
@@ -263,3 +263,10 @@ def test_the_default_look_ahead_of_programs_with_signals_is_unlimited():
     assert get_algorithm("universal").prefetch() == 1
     _, (trace, _) = made("ag_gemm", {}, 2, (8, 8, 8))
     assert Lookahead(trace, "all").depth == float("inf")
+
+
+@pytest.mark.parametrize("inside", ["direct", "ring"])
+def test_every_tile_has_flags_in_its_words_over_nodes_and_inside_them(inside):
+    _, traces = made("ag2", {"protocol": "ll", "inside": inside, "per_node": 2}, 4, (16, 8, 8))
+    steps = [step for trace in traces for step in trace.steps if type(step) in (Push, Await)]
+    assert len(steps) == 2 * 4 * 3 and all(step.flagged for step in steps)

@@ -55,7 +55,7 @@ CHOICES = {
     "order": ("ranks", "mesh", "interleaved"),
     "swizzle": ("ranks", "naive"),
     "buffer": ("operand", "symmetric"),
-    "additions": ("tiles", "end"),
+    "additions": ("tiles", "tiles", "end"),
     "protocol": ("signal", "ll"),
     "inside": ("direct", "ring"),
     "phases": ("overlapped", "separate"),

@@ -9,7 +9,7 @@ OVERLAP = (
     + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
     + [("gemm_rs", {"variant": how, "additions": "end"}) for how in ("write", "pull", "ring")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
-    + [("gemm_ar", {}), ("ag2", {"protocol": "ll"})]
+    + [("gemm_ar", {}), ("ag2", {"protocol": "ll", "inside": "ring"}), ("ag2", {"protocol": "ll"})]
     + [(name, {"inside": inside}) for name in ("ag2", "rs2") for inside in ("direct", "ring")]
 )
 WHOLE_EXPERTS, EXCHANGES = ("dispatch_moe", "moe_combine"), ("push", "pull", "separate")
