@@ -149,11 +149,11 @@ class DeviceInbox(Inbox):
         Take reads."""
         array = self._slots_of.get(step.index)
         if array is None:
-            there = self.routes[step.index].place
             if type(step) is Push:
-                array = shaped(there.view(value.dtype), value.shape, step.inputs[0].transposed)
+                there = self.routes[step.index].place.view(value.dtype)
+                array = shaped(there, value.shape, step.inputs[0].transposed)
             else:
-                array = there.view(value.dtype).reshape(value.shape)
+                array = self.offered_view(step.index, value.shape, step.transposed, value.dtype)
             self._slots_of[step.index] = array
         return array
 
