@@ -132,18 +132,17 @@ def fetched(
     others, own = ring(rank, p, 1)[:-1], rows.tiles[rank]
     receivers = [r for r in reversed(others) if needs[r]]  # first those that use them first
     have: dict[Tile, Step] = {}
-    for t in own if buffer == "operand" else ():
-        have[t] = yield Get(rows.block(t))
-    if buffer == "symmetric" and own:  # FLUX's copy_local; Triton-distributed, Alg. 2
+    in_place = buffer == "operand"
+    if not in_place and own:  # FLUX's copy_local; Triton-distributed, Alg. 2
         copied = yield Copy((yield Get(rows.block(span(own)))))
-        for t in own:
-            have[t] = yield from cut(copied, own, t)
-            for r in receivers if variant == "pull" else ():
-                yield Offer(have[t], r, t)
+    for t in own:
+        have[t] = (yield Get(rows.block(t))) if in_place else (yield from cut(copied, own, t))
+        for r in receivers if variant == "pull" and not in_place else ():
+            yield Offer(have[t], r, t)
     if variant == "pull" and needs[rank]:
         for t in copies(rows, others, order):
             at = rows.block(t)
-            have[t] = yield Get(at) if buffer == "operand" else Take(rows.owner(t), t, at)
+            have[t] = yield Get(at) if in_place else Take(rows.owner(t), t, at)
     elif variant == "push":
         if order == "ranks":
             pushes = [(t, r) for r in receivers for t in rows.tiles[rank]]

@@ -111,11 +111,13 @@ class Inbox:
         self._open(topology, count)
         self.flags, self.dues = _flags(self.window.local, count)
         self.flags.fill(0)
+        if self.stores_words and self.plan.words:
+            self.window.local[flags_bytes(count) + min(self.plan.words.values()) :].fill(0)
         self._watched = np.zeros(count, bool)
         reaches = [
             bool(can) and memory is not None for can, memory in zip(in_reach, self._reached())
         ]
-        # no rank signals before all flags are zero
+        # no rank signals before all flags are zero, those in words too
         ends, refusals, reach = zip(*comm.allgather((mine, refusal, reaches)))
         try:
             for refusal in filter(None, refusals):
@@ -153,6 +155,8 @@ class Inbox:
                     if close and self.stores_words and end.words is not None
                     else None,
                 )
+        sizes = [route.words.size for route in self.routes.values() if route.words is not None]
+        self._staged = np.empty(max(sizes, default=0), np.uint64)
         self.sends_messages = not all(route.is_local for route in self.routes.values())
         any_remote = any(not is_local(*pair) for pair in pairs)  # the same on every rank
         self._comm = comm.Dup() if any_remote else None
@@ -230,9 +234,10 @@ class Inbox:
         """The watched steps whose values have arrived in this run; each is returned once."""
         for number, route in self._flagged.items():
             if self._watched[number]:
-                value, flags = route.words.copy().view(np.uint32).reshape(-1, 2).T
-                if (flags == self._word_flag).all():
-                    route.place.view(np.uint32)[:] = value
+                words, halves = self._stage(route)
+                words[:] = route.words
+                if (halves[:, 1] == self._word_flag).all():
+                    route.place.view(np.uint32)[:] = halves[:, 0]
                     self.flags[number] = self.epoch
         here = self.flags >= self.epoch
         here &= self._watched
@@ -249,12 +254,18 @@ class Inbox:
         route.flags[route.number] = self.epoch
 
     def store_words(self, route: Route, value: np.ndarray, due: float) -> None:
-        """Store a flat value, and a flag in each word, in the inbox of a local rank."""
-        words = np.empty((route.words.size, 2), np.uint32)
-        words[:, 0], words[:, 1] = np.ascontiguousarray(value).view(np.uint32), self._word_flag
+        """Store a flat value, and a flag in each word, in the inbox of a local rank. A copy of
+        aligned words stores each of them at once, as on x86-64 and AArch64."""
+        words, halves = self._stage(route)
+        halves[:, 0], halves[:, 1] = np.ascontiguousarray(value).view(np.uint32), self._word_flag
         route.dues[route.number] = due
         self.window.sync()  # when they are due is written before the words
-        route.words[:] = words.view(np.uint64)[:, 0]
+        route.words[:] = words
+
+    def _stage(self, route: Route) -> tuple[np.ndarray, np.ndarray]:
+        """Memory of this rank for the words of a value, and its halves: values, and flags."""
+        words = self._staged[: route.words.size]
+        return words, words.view(np.uint32).reshape(-1, 2)
 
     @property
     def _word_flag(self) -> int:

@@ -20,6 +20,7 @@ def an_inbox(elements, dtype, epoch):
     inbox.window = SimpleNamespace(sync=lambda: None)
     inbox.epoch, inbox.steps, inbox.routes = epoch, {0: 7}, {7: route}
     inbox._flagged, inbox._watched = {0: route}, np.ones(1, bool)
+    inbox._staged = np.empty_like(words)
     return inbox, route
 
 
