@@ -75,12 +75,15 @@ class HostStream(Stream):
         self._failure: BaseException | None = None
         self._closed = False
         self._thread = threading.Thread(
-            target=self._work, name=f"drbench-stream-{name}", daemon=True
+            target=self._work,
+            args=(self._queue,),  # a device with one queue gives the stream another one
+            name=f"drbench-stream-{name}",
+            daemon=True,
         )
         self._thread.start()
 
-    def _work(self) -> None:
-        while (operation := self._queue.get()) is not None:
+    def _work(self, operations: queue.SimpleQueue) -> None:
+        while (operation := operations.get()) is not None:
             delayed, call = operation
             if delayed and self._delay_s and self._random.randrange(10) < _DELAYED:
                 time.sleep(self._random.random() * self._delay_s)
