@@ -27,8 +27,10 @@ from drbench.launch.views.findings import (
     make_finding,
     pair_findings,
     pair_tables,
+    setting_findings,
 )
 from drbench.measure.noise import LEAST_SHARE
+from drbench.measure.settings import SETTINGS, read_load, read_settings
 from drbench.texts import bytes_text, plural
 
 from .guards import gpu_report, refuse_too_many
@@ -44,8 +46,8 @@ _OTHER_MPI = (
 _MOST_GPUS = 8
 #: What other load asks of what it disturbs.
 _QUIET = "measure again when nothing else runs"
-#: Findings that are shown with -v only.
-_DETAILS = ("TCP",)
+#: Findings that are shown with -v only, if they are ok.
+_DETAILS = ("TCP", *(setting.subject for setting in SETTINGS.values()))
 
 
 @click.command()
@@ -61,19 +63,21 @@ def doctor(ranks, as_json, verbose):
       mpirun -n 4 drbench doctor
     """
     refuse_too_many(ranks)
-    here = launched()
+    here, load = launched(), read_load()  # before the work of this command
     if here is not None and here.rank:
         return EXIT_CODES["ok"]
     given = here.size if here else 1  # a shell of srun is one process
     mpi, single = [*_mpi(ranks, given), *_cores(ranks)], measure_kernels()
     gpus, pairs = _gpus(given)
     peaks, share = _peaks(single)
-    every = [*mpi, *_blas(single), *peaks, *_memory(), *gpus, _others(share)]
+    settings = setting_findings(read_settings())
+    every = [*mpi, *_blas(single), *peaks, *_memory(), *gpus, *settings, _others(share, load)]
     if as_json:
         print(json.dumps([finding._asdict() for finding in every] + [pairs] * bool(pairs)))
     else:
-        style = {"ok": "green", "advice": "yellow", "missing": "red"}
-        shown = [finding for finding in every if verbose or finding.subject not in _DETAILS]
+        style = {"ok": "green", "advice": "yellow", "missing": "red", "unknown": "bright_black"}
+        detail = lambda finding: finding.level == "ok" and finding.subject in _DETAILS
+        shown = [finding for finding in every if verbose or not detail(finding)]
         rows = [
             (subject, Text(level, style[level]), text + (f"\n-> {remedy}" if remedy else ""))
             for subject, level, text, remedy in shown
@@ -231,13 +235,17 @@ def _peaks(single: KernelSpeed) -> tuple[list[Finding], float]:
     return findings, min(shares)
 
 
-def _others(share: float) -> Finding:
-    """Whether other processes use the cores."""
+def _others(share: float, load: dict[str, float]) -> Finding:
+    """Whether other processes use the cores; ``load`` as it was before (:func:`read_load`)."""
+    before = [f"{load['tasks']:g} tasks ran on {usable_cores()} cores"] * ("tasks" in load)
+    if waiting := load.get("waiting_percent"):
+        before.append(f"one waited {waiting:.0f} % of the time")
+    more = f" (before: {', '.join(before)})" if before else ""
     return make_finding(
         share >= LEAST_SHARE,
         "other load",
-        "none: the processes had their cores for themselves",
-        f"processes had {100 * share:.0f} % of their cores: times will be wrong",
+        f"none: the processes had their cores for themselves{more}",
+        f"processes had {100 * share:.0f} % of their cores: times will be wrong{more}",
         "stop other processes (top shows them), then measure",
     )
 

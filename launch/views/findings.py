@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drbench.mappings import grouped
+from drbench.measure.settings import SETTINGS
 from drbench.texts import bytes_text, plural
 
 #: Variables by which Slurm shows a rank some of the node's GPUs.
@@ -26,8 +27,8 @@ _LISTED = 6
 
 
 class Finding(NamedTuple):
-    """One line of the report: ``ok``, ``advice`` (works, could be better) or ``missing`` (does not
-    work)."""
+    """One line of the report: ``ok``, ``advice`` (works, could be better), ``missing`` (does not
+    work) or ``unknown`` (cannot be read)."""
 
     subject: str
     level: str
@@ -38,6 +39,30 @@ class Finding(NamedTuple):
 def make_finding(fine, subject: str, text: str, otherwise: str, remedy: str = "", level="advice"):
     """A finding: ``text`` if the subject is fine, else ``otherwise`` and its remedy."""
     return Finding(subject, "ok", text) if fine else Finding(subject, level, otherwise, remedy)
+
+
+def setting_findings(values: Mapping[str, str]) -> Iterator[Finding]:
+    """The findings on the settings of a machine (:func:`~drbench.measure.settings.read_settings`).
+
+    Examples
+    --------
+    >>> for finding in setting_findings({"governor": "powersave", "boost": "0", "virtual": "yes"}):
+    ...     print(*finding, sep=" | ")  # doctest: +ELLIPSIS
+    clock | advice | governor powersave: the clock rises ... | sudo cpupower frequency-set -g ...
+    boost | ok | boost 0 |...
+    settings | unknown | hardware threads, NUMA balancing, huge pages: not to be read here | look ...
+    """
+    unknown = dict.fromkeys(setting.subject for setting in SETTINGS.values())
+    for name, setting in SETTINGS.items():
+        if value := values.get(name):
+            unknown.pop(setting.subject, None)
+            text, fine = f"{name} {value}", not set(value.split()).difference(setting.good)
+            why = f"{text}: {setting.why}"
+            yield make_finding(fine, setting.subject, text, why, setting.remedy)
+    if unknown:
+        where = "on the host of this virtual machine" if "virtual" in values else "on the host"
+        text = f"{', '.join(unknown)}: not to be read here"
+        yield Finding("settings", "unknown", text, f"look {where}, or ask who runs it")
 
 
 def gpu_findings(seen: dict, environ: Mapping[str, str], ranks: int) -> Iterator[Finding]:
