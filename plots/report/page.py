@@ -114,7 +114,17 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
         failures=[row for row in every if row.status != "ok"],
         provenance=provenance,
         data=embed_json(
-            {"count": len(every), "columns": columns(table), "spots": [f["spots"] for f in figures]}
+            {
+                "count": len(every),
+                "columns": columns(table),
+                "spots": [figure["spots"] for figure in figures],
+                "samples": [
+                    [float(f"{seconds:.4g}") for seconds in row.samples_s]
+                    if row.mode == "measured"
+                    else []
+                    for row in every
+                ],
+            }
         ),
     )
 
@@ -166,7 +176,7 @@ def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
 
 def columns(table: DataFrame) -> dict[str, list]:
     """The columns with values: ``[values]``, or for a column of few distinct values ``[values,
-    places]``: these values, and the position of each row's value. Samples stay in the files.
+    places]``: these values, and the position of each row's value. Samples are beside the columns.
 
     Examples
     --------

@@ -1,7 +1,13 @@
 "use strict";
 // The report's script: tooltips of the figures, all fields of a case, and a table that filters and sorts. Text goes into the page as text only.
 (() => {
-  const { count, columns, spots } = JSON.parse(document.getElementById("data").textContent);
+  const { count, columns, spots, samples } = JSON.parse(document.getElementById("data").textContent);
+  // -- repeats, and their percentiles where there are at least ten: fewer have no tenth part
+  const quantile = (times, part) => { const at = part * (times.length - 1), low = Math.floor(at); return times[low] + (at - low) * ((times[low + 1] ?? times[low]) - times[low]); };
+  const ordered = samples.map((times) => [...times].sort((one, other) => one - other));
+  const added = { repeats: (times) => times.length || null };
+  for (const part of [10, 90]) added[`p${part}_s`] = (times) => (times.length >= 10 ? quantile(times, part / 100) : null);
+  for (const [field, of] of Object.entries(added)) { const values = ordered.map(of); if (values.some((each) => each !== null)) columns[field] = [values]; }
   const fields = Object.keys(columns), $ = (id) => document.getElementById(id);
   const value = (row, field) => { const [values, places] = columns[field] || [[]]; return (places ? values[places[row]] : values[row]) ?? null; };
   const plain = (found) => (found === null ? "" : String(found));
@@ -11,7 +17,30 @@
   const bytes = (n) => unit(n, [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [1024, "KiB"], [1, "B"]]);
   const element = (name, text) => { const made = document.createElement(name); made.textContent = text; return made; };
 
-  // -- the description of a case: at most eight lines
+  // -- the strip of a case: a dot for each repeat, from 90 % to 150 % of the median on every strip; those beyond are at its ends. A line is the median, the bar 80 % of the repeats.
+  const [wide, high, least, most] = [150, 14, 0.9, 1.5];
+  function strip(row) {
+    const times = ordered[row], middle = quantile(times, 0.5), picture = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const at = (seconds) => 4 + (wide - 8) * Math.min(1, Math.max(0, (seconds / middle - least) / (most - least)));
+    const part = (name, attributes) => {
+      const shape = document.createElementNS(picture.namespaceURI, name);
+      for (const [key, text] of Object.entries(attributes)) shape.setAttribute(key, text);
+      picture.append(shape);
+    };
+    for (const [key, text] of Object.entries({ class: "strip", width: wide, height: high, role: "img", "aria-label": spread(row) })) picture.setAttribute(key, text);
+    const [low, up] = ["p10_s", "p90_s"].map((field) => value(row, field));
+    if (low !== null) part("rect", { x: at(low), y: 1, width: Math.max(1, at(up) - at(low)), height: high - 2, "fill-opacity": 0.15 });
+    for (const seconds of times) part("circle", { cx: at(seconds), cy: high / 2, r: 2.2, "fill-opacity": 0.4 });
+    part("rect", { x: at(middle) - 0.75, y: 0, width: 1.5, height: high });
+    return picture;
+  }
+  const spread = (row) => {
+    const times = ordered[row], [low, up] = ["p10_s", "p90_s"].map((field) => value(row, field));
+    const tenths = low === null ? "" : `; 80 % of them ${time(low)} to ${time(up)}`;
+    return `${times.length} repeats, ${time(times[0])} to ${time(times[times.length - 1])}${tenths}`;
+  };
+
+  // -- the description of a case: at most nine lines
   function lines(row) {
     const of = (field) => value(row, field), has = (field) => of(field) !== null;
     const took = of("median_s") ?? of("best_s"), phases = fields.filter((each) => /^phase_.*_s$/.test(each) && of(each) > 0);
@@ -24,6 +53,7 @@
       layout.length && (layout.length > 1 ? `A ${of("a")}, B ${of("b")}, C ${of("c")}` : `A, B and C ${layout[0]}`),
       `${of("m")} × ${of("n")} × ${of("k")}, ${[of("ranks") && `${of("ranks")} ranks`, of("dtype"), of("label"), of("mode")].filter(Boolean).join(", ")}`,
       took !== null ? time(took) + (has("median_low_s") ? ` (${time(of("median_low_s"))} to ${time(of("median_high_s"))})` : "") : of("status"),
+      ordered[row].length > 1 && spread(row),
       [has("gflops") && `${three(of("gflops"))} GFLOP/s`, has("percent_of_gemm_only") && !of("oversubscribed") && `${Math.round(of("percent_of_gemm_only"))} % of GEMM-only speed`, has("percent_of_peak") && `${Math.round(of("percent_of_peak"))} % of peak`].filter(Boolean).join(", "),
       has("moved_bytes") && `${bytes(of("moved_bytes"))} moved between all ranks`,
       parts.join(", "),
@@ -36,7 +66,9 @@
     dialog.querySelector("tbody").replaceChildren(...fields.filter((field) => value(row, field) !== null).map((field) => {
       const line = document.createElement("tr"), head = element("th", field);
       head.scope = "row";
-      line.append(head, element("td", plain(value(row, field))));
+      const cell = element("td", field === "repeats" ? spread(row) : plain(value(row, field)));
+      if (field === "repeats") cell.prepend(strip(row));
+      line.append(head, cell);
       return line;
     }));
     hide();
@@ -90,7 +122,7 @@
   addEventListener("scroll", hide, { passive: true });
 
   // -- table
-  const first = ["status", "algorithm", "stationary", "dataflow", "mesh", "m", "n", "k", "a", "b", "c", "ranks", "median_s", "best_s", "stable", "noisy", "gflops", "percent_of_gemm_only",
+  const first = ["status", "algorithm", "stationary", "dataflow", "mesh", "m", "n", "k", "a", "b", "c", "ranks", "median_s", "best_s", "p10_s", "p90_s", "repeats", "stable", "noisy", "gflops", "percent_of_gemm_only",
     "percent_of_peak", "moved_bytes", "reason"].filter((field) => field in columns);
   const page = 100, every = [...Array(count).keys()];
   const state = { sort: null, down: false, from: 0, all: false, kept: every };
@@ -146,7 +178,7 @@
     document.querySelector("#cases tbody").replaceChildren(...state.kept.slice(state.from, state.from + page).map((row) => {
       const line = document.createElement("tr");
       line.addEventListener("click", () => open(row));
-      line.append(...named.map((field) => { const made = element("td", cell(row, field)); if (typeof value(row, field) === "number") made.className = "number"; return made; }));
+      line.append(...named.map((field) => { const made = element("td", cell(row, field)); if (field === "repeats" && value(row, field)) made.replaceChildren(strip(row)); else if (typeof value(row, field) === "number") made.className = "number"; return made; }));
       return line;
     }));
     const last = Math.min(state.from + page, state.kept.length);
