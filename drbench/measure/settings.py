@@ -69,16 +69,12 @@ def read_settings(root: Path = _ROOT) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def read_load(root: Path = _ROOT) -> dict[str, float]:
-    """How busy the machine is, with everything that runs on it: ``tasks``, the mean number that
-    ran or could in the last minute; ``waiting_percent``, the share of the last ten seconds in
-    which one waited for a core. Without what cannot be read."""
-    patterns = {"tasks": ("loadavg", r"([\d.]+)"), "waiting_percent": ("pressure/cpu", "avg10=(.*?) ")}
-    return {
-        name: float(match[1])
-        for name, (file, pattern) in patterns.items()
-        if (match := re.search(pattern, _text(root / "proc" / file)))
-    }
+def read_load(root: Path = _ROOT) -> dict[str, str]:
+    """How busy the machine is, as Linux says it: ``loadavg``, the mean numbers of tasks that ran or
+    could in the last 1, 5 and 15 minutes; ``pressure``, the percentages of the last 10, 60 and 300
+    seconds in which a task waited for a core. Without what cannot be read."""
+    files = {"loadavg": "proc/loadavg", "pressure": "proc/pressure/cpu"}
+    return {name: text for name, file in files.items() if (text := _text(root / file))}
 
 
 def _values(root: Path, files: str) -> str:

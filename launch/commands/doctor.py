@@ -235,17 +235,15 @@ def _peaks(single: KernelSpeed) -> tuple[list[Finding], float]:
     return findings, min(shares)
 
 
-def _others(share: float, load: dict[str, float]) -> Finding:
+def _others(share: float, load: dict[str, str]) -> Finding:
     """Whether other processes use the cores; ``load`` as it was before (:func:`read_load`)."""
-    before = [f"{load['tasks']:g} tasks ran on {usable_cores()} cores"] * ("tasks" in load)
-    if waiting := load.get("waiting_percent"):
-        before.append(f"one waited {waiting:.0f} % of the time")
-    more = f" (before: {', '.join(before)})" if before else ""
+    tasks = ", ".join(load.get("loadavg", "unknown").split()[:3])
+    before = f"; load average before {tasks}, on {usable_cores()} cores"
     return make_finding(
         share >= LEAST_SHARE,
         "other load",
-        f"none: the processes had their cores for themselves{more}",
-        f"processes had {100 * share:.0f} % of their cores: times will be wrong{more}",
+        f"none: the processes had their cores for themselves{before}",
+        f"processes had {100 * share:.0f} % of their cores: times will be wrong{before}",
         "stop other processes (top shows them), then measure",
     )
 

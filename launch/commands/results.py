@@ -79,12 +79,7 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
         return _list(old, limit, allow, verbose)
     check_output("--csv", csv_path)
     from drbench.launch.studies.compare import compare as judge
-    from drbench.launch.studies.compare import (
-        compare_settings,
-        list_failures,
-        select_sides,
-        summarise,
-    )
+    from drbench.launch.studies.compare import list_failures, select_sides, summarise
     from drbench.plots.select.records import read_records
 
     with reading():
@@ -96,8 +91,7 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
     rows = [_row(pair) for pair in pairs]
     if csv_path:
         write_table(csv_path, rows)
-    folders = [path if path.is_dir() else path.parent for path in map(Path, (old, new or old))]
-    for text in [*notes, *compare_settings(folders)]:
+    for text in notes:
         click.echo(text, err=True)
     if as_json:
         values = {"tolerance": tolerance, "summary": counts, "fails": fails, "cases": rows}

@@ -105,10 +105,7 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
     environ : mapping
         The environment of the ranks.
     """
-    hosts = {
-        facts["host"]: {key: facts[key] for key in _OF_HOST}
-        for facts in ranks
-    }
+    hosts = {facts["host"]: {key: facts[key] for key in _OF_HOST} for facts in ranks}
     return {
         "drbench": {"version": __version__, **git_state()},
         "hosts": hosts,

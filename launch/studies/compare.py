@@ -14,12 +14,9 @@ fewer than three samples has no noise to take into account: the two ratios decid
 summary counts such cases.
 """
 
-import json
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Collection, Mapping
 from math import inf
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -218,26 +215,6 @@ def compare(old, new, tolerance: float, by: Collection[str] = ()) -> tuple[list[
     size = lambda pair: max(pair.best, 1 / pair.best) if pair.best else 0
     pairs.sort(key=lambda pair: (OUTCOMES.index(pair.outcome), -size(pair)))
     return pairs, notes
-
-
-def compare_settings(folders: Iterable[Path]) -> list[str]:
-    """Notes on the settings of machines (clock, boost, pages) that differ between two folders of
-    sweeps, by their environments; none where a folder has none."""
-    sides = []
-    for folder in folders:
-        values: dict[str, set] = defaultdict(set)
-        for file in folder.glob("environments/*.json"):
-            with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):  # damaged
-                for host in json.loads(file.read_text("utf-8"))["hosts"].values():
-                    for name, value in host.get("settings", {}).items():
-                        values[name].add(str(value))
-        sides.append({name: ", ".join(sorted(texts)) for name, texts in values.items()})
-    first, second = sides
-    return [
-        f"{name} differs: {text} and {second[name]}"
-        for name, text in first.items()
-        if second.get(name, text) != text
-    ]
 
 
 def summarise(pairs: list[Pair]) -> dict:

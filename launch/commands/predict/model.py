@@ -92,10 +92,24 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
     return code
 
 
-@command()
+@command(
+    needs={"--machine": "--from", "--link": "--from"},
+    useless={"--from": "--threads --nodes --rounds --backend --timeout"},
+)
 @ranks_option(
     type=click.IntRange(2),
 )
+@option(
+    "--from",
+    "files",
+    multiple=True,
+    type=FILE,
+    metavar="FILE",
+    help="Measure nothing: read output of nccl-tests, OSU micro-benchmarks or drbench bandwidth. "
+    "Repeatable.",
+)
+@machine_option("machine", help="With --from: the model that has all other constants.")
+@option("--link", metavar="NAME", help="With --from: the link of the pairs. [default: its first]")
 @save_option(required=True, help="TOML file of the machine, to write or to update.")
 @of_case("threads")
 @of_case("label", default="here", default_text="", help="Name of the machine in the file.")
@@ -115,7 +129,21 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
 @timeout_option(default=600.0)
 @yes_option()
 @click.pass_obj
-def calibrate(arguments, ranks, save, threads, label, nodes, rounds, backend, timeout, yes):
+def calibrate(
+    arguments,
+    ranks,
+    files,
+    machine,
+    link,
+    save,
+    threads,
+    label,
+    nodes,
+    rounds,
+    backend,
+    timeout,
+    yes,
+):
     """Measure this machine, its cores or (--backend cupy) its GPUs, and write a machine model for
     simulate, tune and chain.
 
@@ -126,8 +154,20 @@ def calibrate(arguments, ranks, save, threads, label, nodes, rounds, backend, ti
     \b
       drbench calibrate -p 2 --save mine.toml
       srun -N 2 --ntasks-per-node=4 drbench calibrate --nodes --save mine.toml
+      drbench calibrate --from osu_get_bw.txt --machine mine.toml --save cluster.toml
       drbench simulate -m 2Ki -n 2Ki -k 2Ki -p 2 --machine mine.toml
     """
+    if files:
+        if not machine:
+            raise UsageError(
+                "--from needs --machine: these tools multiply nothing. Name a machine model, or the "
+                "file of a calibration of the cores."
+            )
+        from drbench.launch.studies.other_tools import import_constants
+
+        check_output("--save", save)
+        click.echo(import_constants(files, machine, link, label, save, ranks))
+        return 0
     if backend == "cupy" and threads is not None:
         raise UsageError(
             "--threads sets BLAS threads on cores, but the backend is cupy. Leave it out."

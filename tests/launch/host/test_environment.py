@@ -7,6 +7,7 @@ import pytest
 from drbench.launch.host.environment import describe, without_paths
 
 FACTS = {"host": "h", "cpu": "", "cores_of_host": 1, "memory_bytes": 1, "cores": "0"}
+FACTS |= {"settings": {"governor": "powersave"}}
 
 
 def test_only_variables_of_the_list_are_kept_and_of_the_launcher_its_name():
