@@ -3,8 +3,9 @@ sweep.
 
 The id is a hash of everything that could change a number and stays, so a sweep that is resumed in
 the same environment refers to the same file. ``environment.json`` adds the command line, the time
-and the load of the machine of the latest run. Neither contains absolute paths, environment variables that are not on the list below,
-or launcher arguments, which may be private; the cores of each rank are included.
+and the load of the machine of the latest run. Neither contains absolute paths, environment
+variables that are not on the list below, or launcher arguments, which may be private; the cores of
+each rank are included.
 """
 
 import functools

@@ -46,9 +46,11 @@ _GIVE = "Give output of nccl-tests, OSU micro-benchmarks, or drbench bandwidth -
 _TAG = re.compile(r"^ *(?:\[[\d,]+\](?:<\w+>)?:?|\d+:)", re.M)
 _TITLE = re.compile(r"OSU MPI(.+) Test|([a-z]+(?:_[a-z]+)?_perf)")
 _ROW = re.compile(r"^ *\d{1,15}[ \t]+\d{1,12}(?:\.\d+)?(?:[ \t].*)?$", re.M)
+#: The header of nccl-tests; its counts of wrong results where there are none.
+_COLUMNS, _RIGHT = re.compile(r"^[# ]*(size .* time .*)", re.M), ("0", "N/A")
 #: What names of OSU's tests have instead of parts of their titles.
 _NAMED = {
-    r"-[A-Z]{2,}|(?<=[a-z]) Latency": "",
+    "-[A-Z]{2,}|(?<=[a-z]) Latency": "",
     "Bi-Directional Bandwidth": "bibw",
     "Bandwidth": "bw",
     "Broad": "b",
@@ -72,7 +74,7 @@ def read_rows(path: str, ranks: int | None = None) -> Iterator[tuple[str, int, f
         text = Path(path).read_text("utf-8-sig")
         if text.startswith("label,"):
             rows = ROWS.read([path])
-        elif text[:1] == "[":
+        elif text[:2] == "[{":
             rows = [BandwidthRow(**row) for row in json.loads(text)]
     except (OSError, TypeError, ValueError) as error:
         raise UsageError(f"--from {path}: {error}. {_GIVE}") from None
@@ -86,16 +88,16 @@ def read_rows(path: str, ranks: int | None = None) -> Iterator[tuple[str, int, f
             for long, short in _NAMED.items():
                 title = re.sub(long, short, title)
             test = f"osu{title}".replace(" ", "_").lower()
-        columns = "size time" if title else "".join(re.findall("# +(size .*)", body)[:1])
-        members = re.findall(r"^# +Rank +(\d+)", body, re.M)
+        columns = "size time" if title else "".join(_COLUMNS.findall(body)[:1])
+        members = re.findall(r"^ *# +Rank +(\d+)", body, re.M)
         count = 2 if test.endswith(("bw", "latency")) else len(members) or ranks or 0
+        bad = "FAILED" in body  # out of bounds, in versions that do not count the wrong
         for line in _ROW.findall(body):
             row = dict(reversed([*zip(columns.split(), line.split())]))  # first out of place
-            wrong = row.get("#wrong", "0")
             faults = {
                 f"{test} gives no constant. Use {', '.join(sorted(_KNOWN))}": test not in _KNOWN,
                 "there is no time out of place. Restore it": "time" not in row,
-                f"{wrong} results are wrong. Repair that first": wrong not in ("0", "N/A"),
+                "results are wrong. Repair that first": bad or row.get("#wrong", "0") not in _RIGHT,
                 f"{test} on unknown ranks. Give their number, -p": count < 2,
                 "several runs. Give each a file of its own": len({*members}) < len(members),
             }
@@ -158,8 +160,9 @@ def fit_tables(rows: Iterable[tuple], section: dict, link: str) -> dict[str, dic
             collectives[operation] = {"node": machine.node_ranks, **table}
         else:
             links[operation] = (start_s if operation == "latency_s" else rate), comment
-    tables = {"collectives": collectives, "transports": transports}
-    return tables | ({"links": {link: links}} if links else {})
+    tables = {"links": {link: links} if links else {}, "collectives": collectives}
+    tables["transports"] = transports
+    return {name: table for name, table in tables.items() if table}
 
 
 def _see_in_model(machine: Machine, operation: str, test: str, ranks: int) -> tuple[str, float]:

@@ -93,7 +93,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
 
 
 @command(
-    needs={"--machine": "--from", "--link": "--from"},
+    needs={"--machine": "--from", "--link": "--from", "--from": "--machine"},
     useless={"--from": "--threads --nodes --rounds --backend --timeout"},
 )
 @ranks_option(
@@ -129,21 +129,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
 @timeout_option(default=600.0)
 @yes_option()
 @click.pass_obj
-def calibrate(
-    arguments,
-    ranks,
-    files,
-    machine,
-    link,
-    save,
-    threads,
-    label,
-    nodes,
-    rounds,
-    backend,
-    timeout,
-    yes,
-):
+def calibrate(arguments, ranks, save, threads, label, nodes, rounds, backend, timeout, yes, **read):
     """Measure this machine, its cores or (--backend cupy) its GPUs, and write a machine model for
     simulate, tune and chain.
 
@@ -157,16 +143,11 @@ def calibrate(
       drbench calibrate --from osu_get_bw.txt --machine mine.toml --save cluster.toml
       drbench simulate -m 2Ki -n 2Ki -k 2Ki -p 2 --machine mine.toml
     """
-    if files:
-        if not machine:
-            raise UsageError(
-                "--from needs --machine: these tools multiply nothing. Name a machine model, or the "
-                "file of a calibration of the cores."
-            )
+    if read["files"]:
         from drbench.launch.studies.other_tools import import_constants
 
         check_output("--save", save)
-        click.echo(import_constants(files, machine, link, label, save, ranks))
+        click.echo(import_constants(save=save, name=label, ranks=ranks, **read))
         return 0
     if backend == "cupy" and threads is not None:
         raise UsageError(
