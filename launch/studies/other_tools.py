@@ -128,13 +128,14 @@ def fit_tables(rows: Iterable[tuple], section: dict, link: str) -> dict[str, dic
         If tests of an operation ran on different numbers of ranks, if larger messages did not take
         longer, or if the model would not use a constant.
     """
-    by_test, links, collectives, transports = grouped(rows, lambda row: row[0]), {}, {}, {}
+    by_test = grouped(rows, lambda row: row[0])
+    tables: dict[str, dict] = {"links": {}, "collectives": {}, "transports": {}}
     tested = by_test.keys() & TESTS["bandwidth_bytes_per_s"].split()
     if tested and link not in section.setdefault("links", {}):
         section["links"][link] = {"bandwidth_bytes_per_s": 1e30}
         for name, table in section.get("transports", {}).items():
             table["within"] = section.get("calibrated", {}).get("ranks", 0)
-            transports[name] = {"within": (table["within"], "ranks of a node")}
+            tables["transports"][name] = {"within": (table["within"], "ranks of a node")}
     machine = Machine.from_dict(section).for_transport(parse_transport("auto"))
     for operation, tests in TESTS.items():
         test = next(filter(by_test.get, tests.split()), None)
@@ -157,11 +158,10 @@ def fit_tables(rows: Iterable[tuple], section: dict, link: str) -> dict[str, dic
         )
         if operation in _STEPS:
             table = {f"{prefix}{name}": (value, comment) for name, value in fitted.items()}
-            collectives[operation] = {"node": machine.node_ranks, **table}
+            tables["collectives"][operation] = {"node": machine.node_ranks, **table}
         else:
-            links[operation] = (start_s if operation == "latency_s" else rate), comment
-    tables = {"links": {link: links} if links else {}, "collectives": collectives}
-    tables["transports"] = transports
+            value = start_s if operation == "latency_s" else rate
+            tables["links"].setdefault(link, {})[operation] = value, comment
     return {name: table for name, table in tables.items() if table}
 
 
@@ -181,9 +181,13 @@ def _see_in_model(machine: Machine, operation: str, test: str, ranks: int) -> tu
             f"machine {machine.name} has a table nccl, which replaces collectives. Use a model "
             "without it, as h100x8measured."
         )
-    step, rates = _STEPS[operation], {"across_bandwidth_bytes_per_s": 1.0}
-    rates["bandwidth_bytes_per_s"] = None if prefix else 1.0
-    collective = replace(machine.collective(operation), node=node, **rates)
+    step = _STEPS[operation]
+    collective = replace(
+        machine.collective(operation),
+        node=node,
+        bandwidth_bytes_per_s=None if prefix else 1.0,
+        across_bandwidth_bytes_per_s=1.0,
+    )
     probe = replace(machine, collectives={operation: collective})
     shard = 1 / ranks if step.kind == "ring" and test != "osu_allgather" else 1.0
     return prefix, group_parts(step, probe, ranks, shard, 1.0, "row", members)[2]
@@ -209,9 +213,12 @@ def import_constants(
             f"--link takes a link of {machine} ({', '.join(links)}), and --save another file than "
             f"{base}. Change one of them."
         )
-    rows = [(*row, Path(path).name) for path in files for row in read_rows(path, ranks)]
-    if not rows:
-        raise UsageError(f"--from {', '.join(files)}: no rows that can be used. {_GIVE}")
+    rows: list[tuple] = []
+    for path in files:
+        known = len(rows)
+        rows += ((*row, Path(path).name) for row in read_rows(path, ranks))
+        if len(rows) == known:
+            raise UsageError(f"--from {path}: it has no rows that can be used. {_GIVE}")
     below = base.name if machine == base.stem else os.path.relpath(base, Path(save).parent)
     text = write_model(save, {"name": name, "base": below} | fit_tables(rows, section, link))
     Machine.load(save)

@@ -118,9 +118,9 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
                 "count": len(every),
                 "columns": columns(table),
                 "spots": [figure["spots"] for figure in figures],
-                "samples": [
-                    [float(f"{seconds:.4g}") for seconds in row.samples_s]
-                    if row.mode == "measured"
+                "samples": [  # in thousandths of the median
+                    [round(1e3 * seconds / row.time_s) for seconds in row.samples_s]
+                    if row.mode == "measured" and row.time_s
                     else []
                     for row in every
                 ],

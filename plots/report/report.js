@@ -2,14 +2,14 @@
 // The report's script: tooltips of the figures, all fields of a case, and a table that filters and sorts. Text goes into the page as text only.
 (() => {
   const { count, columns, spots, samples } = JSON.parse(document.getElementById("data").textContent);
+  const value = (row, field) => { const [values, places] = columns[field] || [[]]; return (places ? values[places[row]] : values[row]) ?? null; };
   // -- repeats, and their percentiles where there are at least ten: fewer have no tenth part
   const quantile = (times, part) => { const at = part * (times.length - 1), low = Math.floor(at); return times[low] + (at - low) * ((times[low + 1] ?? times[low]) - times[low]); };
-  const ordered = samples.map((times) => [...times].sort((one, other) => one - other));
+  const ordered = samples.map((times, row) => times.map((part) => (part / 1000) * (value(row, "median_s") ?? value(row, "best_s"))).sort((one, other) => one - other));
   const added = { repeats: (times) => times.length || null };
   for (const part of [10, 90]) added[`p${part}_s`] = (times) => (times.length >= 10 ? quantile(times, part / 100) : null);
   for (const [field, of] of Object.entries(added)) { const values = ordered.map(of); if (values.some((each) => each !== null)) columns[field] = [values]; }
   const fields = Object.keys(columns), $ = (id) => document.getElementById(id);
-  const value = (row, field) => { const [values, places] = columns[field] || [[]]; return (places ? values[places[row]] : values[row]) ?? null; };
   const plain = (found) => (found === null ? "" : String(found));
   const three = (x) => String(Number(x.toPrecision(3)));
   const unit = (x, steps) => { const [size, name] = steps.find((each) => x >= each[0]) || steps[steps.length - 1]; return `${three(x / size)} ${name}`; };
@@ -40,7 +40,7 @@
     return `${times.length} repeats, ${time(times[0])} to ${time(times[times.length - 1])}${tenths}`;
   };
 
-  // -- the description of a case: at most nine lines
+  // -- the description of a case: at most eight lines
   function lines(row) {
     const of = (field) => value(row, field), has = (field) => of(field) !== null;
     const took = of("median_s") ?? of("best_s"), phases = fields.filter((each) => /^phase_.*_s$/.test(each) && of(each) > 0);
@@ -52,8 +52,7 @@
       [of("algorithm"), has("stationary") ? `S-${of("stationary")}` : of("dataflow"), of("mesh")].filter((each) => each !== null).join(" "),
       layout.length && (layout.length > 1 ? `A ${of("a")}, B ${of("b")}, C ${of("c")}` : `A, B and C ${layout[0]}`),
       `${of("m")} × ${of("n")} × ${of("k")}, ${[of("ranks") && `${of("ranks")} ranks`, of("dtype"), of("label"), of("mode")].filter(Boolean).join(", ")}`,
-      took !== null ? time(took) + (has("median_low_s") ? ` (${time(of("median_low_s"))} to ${time(of("median_high_s"))})` : "") : of("status"),
-      ordered[row].length > 1 && spread(row),
+      took !== null ? time(took) + (has("median_low_s") ? ` (${time(of("median_low_s"))} to ${time(of("median_high_s"))})` : "") + (has("repeats") ? `; ${spread(row)}` : "") : of("status"),
       [has("gflops") && `${three(of("gflops"))} GFLOP/s`, has("percent_of_gemm_only") && !of("oversubscribed") && `${Math.round(of("percent_of_gemm_only"))} % of GEMM-only speed`, has("percent_of_peak") && `${Math.round(of("percent_of_peak"))} % of peak`].filter(Boolean).join(", "),
       has("moved_bytes") && `${bytes(of("moved_bytes"))} moved between all ranks`,
       parts.join(", "),

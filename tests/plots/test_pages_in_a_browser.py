@@ -2,7 +2,9 @@
 script error or sideways scrolling, and every control answers."""
 
 from pathlib import Path
+from statistics import median
 
+import numpy
 import pytest
 from pages import EVIL, hostile
 from starting import within
@@ -10,6 +12,7 @@ from starting import within
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.models.explained import explained
+from drbench.measure.record import Record
 from drbench.plots.report.explained import explained_page
 from drbench.plots.report.page import build, page
 
@@ -89,6 +92,35 @@ def test_pages_of_many_cases_and_of_12_ranks_are_small_and_quick(browser, pages,
         browser.open(pages[name])
         taken_ms.append(browser.run(SLOW))
     assert within(min(taken_ms), 1000)
+
+
+def test_a_strip_shows_the_repeats_and_percentiles_of_ten_or_more_only(browser, tmp_path):
+    times = [round(1e-3 * (1 + 0.37 * at % 0.2), 7) for at in range(1, 13)]
+    common = {"algorithm": "universal", "m": 64, "n": 64, "k": 64, "ranks": 2, "label": "here"}
+    records = [
+        Record(mode=mode, status="ok", best_s=min(of), median_s=median(of), samples_s=of, **common)
+        for mode, of in (("measured", times), ("measured", times[:9]), ("simulated", times))
+    ]
+    path = tmp_path / "strips.html"
+    path.write_text(page(records, [], "strips"), encoding="utf-8")
+    browser.size(1280, 900)
+    browser.open(path)
+    heads = browser.run(
+        "return [...document.querySelectorAll('#cases th')].map((x) => x.innerText)"
+    )
+    cells = browser.run(
+        "return [...document.querySelectorAll('#cases tbody tr')].map((row) => [...row.children]"
+        ".map((cell) => cell.querySelectorAll('circle').length || cell.innerText))"
+    )
+    rows = [dict(zip(heads, row)) for row in cells]
+    assert [row["repeats"] for row in rows] == [12, 9, ""]
+    for name, part in (("p10_s", 10), ("p90_s", 90)):
+        assert [row[name] for row in rows[1:]] == ["", ""]
+        assert float(rows[0][name]) == pytest.approx(numpy.percentile(times, part), rel=1e-3)
+    browser.run("document.querySelectorAll('#cases tbody tr')[1].click()")
+    described = browser.run("return document.querySelector('#case').innerText")
+    assert "9 repeats, 1.02 ms to 1.19 ms" in described and "80 %" not in described
+    assert browser.complaints() == []
 
 
 #: Where a mark of a figure is in the window, of what is scrolled into it.

@@ -14,6 +14,7 @@ import drbench.launch.commands.run
 import drbench.launch.commands.sweep
 import drbench.launch.host.kernels
 from drbench.launch.host.kernels import KernelSpeed, measure_kernels, pinned, without_weaker_pins
+from drbench.measure.settings import SETTINGS
 
 SUBJECTS = {"MPI", "windows", "RMA", "messages", "cores", "BLAS", "memory", "shared memory", "GPUs"}
 OURS = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
@@ -59,9 +60,13 @@ def test_a_machine_that_can_run_has_nothing_missing(process, files_of_a_user):
     by_subject = {each["subject"]: each for each in found}
     tcp = by_subject.pop("TCP", None)  # of an MPI on UCX
     assert tcp is None or all(f"{name}={value}" in tcp["text"] for name, value in OURS.items())
+    settings = {setting.subject for setting in SETTINGS.values()} | {"settings"}
+    known = {name: by_subject.pop(name) for name in settings & by_subject.keys()}
+    assert known and all(found["level"] in ("ok", "advice", "unknown") for found in known.values())
     assert set(by_subject) == SUBJECTS | PEAKS | {"other load"}
     assert all("GFLOP/s on one core" in by_subject[subject]["text"] for subject in PEAKS)
-    assert all(each["level"] in ("ok", "advice") and each["text"] for each in found)
+    assert all(each["level"] in ("ok", "advice") for each in by_subject.values())
+    assert all(each["text"] for each in found)
     assert all(each["remedy"] for each in found if each["level"] == "advice")
     assert "launcher" in by_subject["MPI"]["text"] and "GFLOP/s" in by_subject["BLAS"]["text"]
     if by_subject["BLAS"]["text"].startswith("openblas"):
@@ -99,6 +104,15 @@ def test_doctor_next_to_busy_processes_gives_no_peak_for_sure(findings, monkeypa
     for subject in PEAKS:
         assert found[subject]["level"] == "advice", found[subject]
         assert "--peak" not in found[subject]["remedy"]
+
+
+def test_settings_that_need_no_change_are_shown_with_v_only(run_cli, findings, monkeypatch):
+    values = {"governor": "powersave", "boost": "0", "numa_balancing": "0", "smt": "0"}
+    monkeypatch.setattr(drbench.launch.commands.doctor, "read_settings", lambda: values)
+    assert findings()["clock"]["level"] == "advice"
+    short, long = (run_cli("doctor", *words).stdout for words in ([], ["-v"]))
+    assert "cpupower frequency-set -g performance" in short and "cpupower" in short.splitlines()[-1]
+    assert "huge pages: not to be read" in short and "NUMA" not in short and "NUMA" in long
 
 
 def test_more_ranks_than_cores_is_advice(findings):
