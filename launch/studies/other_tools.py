@@ -223,5 +223,6 @@ def import_constants(
     text = write_model(save, {"name": name, "base": below} | fit_tables(rows, section, link))
     Machine.load(save)
     run = {row[0] for row in rows}
-    left = [f"{what} ({tests})" for what, tests in TESTS.items() if run.isdisjoint(tests.split())]
-    return f"{text}\n# as in {machine}, with the tests that give it: {'; '.join(left) or 'nothing'}"
+    left = [f"{what}: {tests}" for what, tests in TESTS.items() if run.isdisjoint(tests.split())]
+    heading = f"# as in {machine}, and the tests that give it:"
+    return "\n#   ".join([f"{text}\n{heading}", *(left or ["nothing"])])

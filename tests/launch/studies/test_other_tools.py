@@ -335,10 +335,9 @@ def test_a_network_joins_the_nodes_of_calibrated_cores(written, tmp_path, run_cl
     text = save.read_text()
     assert found.returncode == 0 and text.strip() in found.stdout and 'base = "mine.toml"' in text
     assert "put.txt" in text and "times.txt" in text
-    left = found.stdout.splitlines()[-1]
-    assert (
-        "reducescatter (reduce_scatter_perf osu_reduce_scatter" in left and "latency_s" not in left
-    )
+    left = found.stdout.partition("# as in ")[2]
+    assert "reducescatter: reduce_scatter_perf osu_reduce_scatter" in left
+    assert "latency_s" not in left and "allgather:" not in left
     before, machine = Machine.load(base), Machine.load(save)
     assert machine.compute == before.compute and machine.name == "here"
     seen = machine.for_transport(find_transport("auto"))
