@@ -237,13 +237,13 @@ def _peaks(single: KernelSpeed) -> tuple[list[Finding], float]:
 
 def _others(share: float, load: dict[str, str]) -> Finding:
     """Whether other processes use the cores; ``load`` as it was before (:func:`read_load`)."""
-    tasks = ", ".join(load.get("loadavg", "unknown").split()[:3])
+    tasks = load.get("loadavg", "unknown").split()[0]
     return make_finding(
         share >= LEAST_SHARE,
         "other load",
         "none: the processes had their cores for themselves",
-        f"processes had {100 * share:.0f} % of their cores: times will be wrong; before, the load "
-        f"average was {tasks}, on {usable_cores()} cores",
+        f"processes had {100 * share:.0f} % of their cores: times will be wrong (load average "
+        f"{tasks} on {usable_cores()} cores)",
         "stop other processes (top shows them), then measure",
     )
 
