@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from drbench.version import __version__, git_state
+from drbench.version import read_version
 
 from .files import write_json
 from .kernels import processor_name
@@ -106,7 +106,7 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
         for facts in ranks
     }
     return {
-        "drbench": {"version": __version__, **git_state()},
+        "drbench": read_version(),
         "hosts": hosts,
         "ranks": [
             {"rank": rank, **{key: facts[key] for key in ("host", "cores", "gpus") if key in facts}}
