@@ -124,11 +124,10 @@ def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console)
                 "ranks=N, one job each."
             )
         options, words = _options(part, launcher, plan.experiment(plan.mine)), part.arguments()
-        cases = f"{len(plan.mine)} cases"
+        cases = len(plan.jobs if array else plan.mine)
         if array:  # of which the first task has the most cases
             options, ending = {"array": f"1-{parts}"} | options, ""
             words = [word for word in request.arguments() if word != f"--out={request.out}"]
-            cases = f"{len(plan.jobs)} cases in {parts} tasks"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}{ending}.sbatch"
         text = sbatch_script(
@@ -140,7 +139,7 @@ def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console)
             out=request.out,
             folder=os.getcwd(),
             job=path.stem,
-            description=f"{cases} of {name} on {ranks} ranks",
+            description=f"{cases} cases of {name} on {ranks} ranks",
             script=path.name,
         )
         write_whole(path, text)
