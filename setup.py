@@ -1,5 +1,5 @@
-"""Puts the commit into wheels and source distributions, so that records of two builds can be told
-apart. All else is in pyproject.toml."""
+"""Names the version by the tag or commit, and puts both into wheels and source distributions, so
+that records of two builds can be told apart. All else is in pyproject.toml."""
 
 import json
 import runpy
@@ -10,14 +10,13 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 PATH = Path(__file__).resolve().parent / "drbench/version.py"
-COMMIT = runpy.run_path(str(PATH))["git_state"]()
+VERSION = runpy.run_path(str(PATH))["read_version"]()
 
 
-def write_commit(folder: str) -> None:
-    """Write the commit into a copy of the packages."""
-    if COMMIT["commit"]:
-        path = Path(folder, "drbench/commit.json")
-        path.write_text(json.dumps(COMMIT), encoding="utf-8")
+def write_version(folder: str) -> None:
+    """Write the version and the commit into a copy of the packages."""
+    path = Path(folder, "drbench/version.json")
+    path.write_text(json.dumps(VERSION), encoding="utf-8")
 
 
 class Build(build_py):
@@ -26,7 +25,7 @@ class Build(build_py):
     def run(self):
         super().run()
         if not self.editable_mode:
-            write_commit(self.build_lib)
+            write_version(self.build_lib)
 
 
 class Source(sdist):
@@ -34,7 +33,7 @@ class Source(sdist):
 
     def make_release_tree(self, base_dir, files):
         super().make_release_tree(base_dir, files)
-        write_commit(base_dir)
+        write_version(base_dir)
 
 
-setup(cmdclass={"build_py": Build, "sdist": Source})
+setup(version=VERSION["version"], cmdclass={"build_py": Build, "sdist": Source})

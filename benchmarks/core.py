@@ -40,7 +40,7 @@ from drbench.launch.host.kernels import without_pins
 from drbench.launch.sweeps.rounds import rotate_order
 from drbench.mappings import grouped
 from drbench.program.problem import Problem
-from drbench.version import git_state
+from drbench.version import read_version
 
 #: What a bar's ``environ`` names: every rank remote; two virtual nodes of this machine.
 ENVIRON = {
@@ -237,8 +237,8 @@ SECTIONS = {
 
 def commit(root: Path = ROOT) -> str:
     """The commit of a checkout, by default this one, with ``-dirty`` if its files differ."""
-    state = git_state(root)
-    return (state["commit"] or "unknown")[:7] + "-dirty" * state.get("dirty", False)
+    state = read_version(root)
+    return (state["commit"] or "unknown")[:7] + "-dirty" * state["dirty"]
 
 
 def write_rows(path: Path, rows: list[dict]) -> None:

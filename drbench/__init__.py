@@ -9,7 +9,7 @@ name is asked for. Under PyTorch's DTensor: :mod:`drbench.torch`.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .version import __version__
+from .version import read_version
 
 #: The modules of names that are imported when they are asked for.
 _MODULES = (
@@ -25,6 +25,7 @@ _MODULES = (
 )
 
 if TYPE_CHECKING:  # what type checkers and editors see of the names below
+    __version__: str
     from drbench.chains.answer import chain
     from drbench.launch.predictions import Case, Choice, Page, Prediction, explain, simulate, tune
 
@@ -53,6 +54,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value = globals()[name] = getattr(import_module(_MODULES[name]), name)
         return value
+    if name == "__version__":  # git is asked for it only if it is used
+        return read_version()["version"]
     if name == "torch":
         return import_module("drbench.torch")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

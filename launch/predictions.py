@@ -20,7 +20,7 @@ from drbench.launch.tune.result import SearchResult
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.options import check_options
-from drbench.version import __version__
+from drbench.version import read_version
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,8 @@ def explain(case: Case, machine: str, ranks: int | None = None, other: Case | No
     for given in filter(None, (case, other)):
         model, checked, count = _checked(given, machine, ranks)
         shown.append(explained(checked, model, count))
-    return Page(explained_page(shown, __version__), "\n".join(filter(None, verdict(shown))))
+    page = explained_page(shown, read_version()["version"])
+    return Page(page, "\n".join(filter(None, verdict(shown))))
 
 
 def _checked(case: Case, machine: str, ranks: int | None) -> tuple[Machine, Case, int]:

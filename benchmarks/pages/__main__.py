@@ -1,4 +1,4 @@
-"""Compare the tables of README.md, ARTIFACT.md and docs/ with their records.
+"""Compare the tables of the pages with their records.
 
 python -m benchmarks pages            exit 1 if a table differs from its records
 python -m benchmarks pages --write    write the tables of the records into the pages
@@ -16,15 +16,15 @@ from pathlib import Path
 from benchmarks.__main__ import parser_of
 
 # pages call functions of these
-from . import core, gallery, gpu, libraries, model, papers, reference  # noqa: F401
+from . import core, gallery, gpu, libraries, model, papers, reference, release  # noqa: F401
 from .records import ROOT
 
 _BLOCK = re.compile(r"^(<!-- docs: (?!end)(.+?) -->\n).*?(^<!-- docs: end -->|\Z)", re.M | re.S)
 
 
 def list_pages() -> list[Path]:
-    """README.md, ARTIFACT.md and the pages of docs/."""
-    return [ROOT / "README.md", ROOT / "ARTIFACT.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """README.md, its neighbours, and the pages of docs/."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def fill(text: str) -> str:

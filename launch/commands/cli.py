@@ -12,7 +12,7 @@ from drbench.host.launcher import end_ranks
 from drbench.launch.host.mpi import STRANGERS, is_rank, launched
 from drbench.launch.host.streams import open_streams
 from drbench.partitions import LayoutError
-from drbench.version import __version__, git_state
+from drbench.version import read_version
 
 #: For each command its module, seen from this package, and its line of the help. To add one: write
 #: launch/commands/NAME.py (or in a folder, as predict/tune.py, or elsewhere, as chains/command.py)
@@ -156,9 +156,9 @@ class _Version:
     """The version and the commit; git is asked for it only if they are printed."""
 
     def __str__(self):
-        state = git_state()
+        state = read_version()
         commit = f", commit {state['commit']}" if state["commit"] else ""
-        return __version__ + commit + " with changes" * state.get("dirty", False)
+        return state["version"] + commit + " with changes" * state["dirty"]
 
 
 @click.group(

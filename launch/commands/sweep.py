@@ -55,6 +55,7 @@ def _part(text: str) -> str:
     needs={
         "--limit": "--dry-run",
         "--parts": "--jobs",
+        "--array": "--parts",
         "--machine": "--simulate",
         "--simulate": "--machine",
     },
@@ -153,6 +154,7 @@ def _part(text: str) -> str:
     default=1,
     help="With --jobs: the number of jobs.",
 )
+@option("--array", is_flag=True, help="With --parts: one job array, of which each is a task.")
 def sweep(ranks, **options):
     """Run every case of an experiment, print its table and draw its figure.
 
@@ -191,6 +193,7 @@ def _sweep(
     limit,
     jobs,
     parts,
+    array,
     as_json,
     csv_path,
     given,
@@ -231,7 +234,7 @@ def _sweep(
     if jobs:
         from drbench.launch.sweeps.slurm import write_jobs
 
-        return write_jobs(request, parts, screen)
+        return write_jobs(request, parts, array, screen)
     errors, run = console(stderr=True), None
     with errors.status("expanding the cases") if errors.is_terminal else nullcontext():
         plan = plan_cases(request)

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from drbench.measure.settings import read_load, read_settings
-from drbench.version import __version__, git_state
+from drbench.version import read_version
 
 from .files import write_json
 from .kernels import processor_name
@@ -108,7 +108,7 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
     """
     hosts = {facts["host"]: {key: facts[key] for key in _OF_HOST} for facts in ranks}
     return {
-        "drbench": {"version": __version__, **git_state()},
+        "drbench": read_version(),
         "hosts": hosts,
         "ranks": [
             {"rank": rank, **{key: facts[key] for key in ("host", "cores", "gpus") if key in facts}}

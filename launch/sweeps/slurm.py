@@ -89,9 +89,11 @@ def time_limit(seconds: float) -> str:
 
 
 def _options(request: SweepRequest, launcher: Launcher, asked: Experiment) -> dict[str, str]:
-    """The options of a Slurm job: cores of each rank, and time, as far as known; those of the
+    """The options of a Slurm job: that it resumes after its node failed, in the same log, and ends
+    cleanly before its time is over; cores of each rank, and time, as far as known. Those of the
     machine file override them."""
-    options, threads, cores = {}, dict(request.override).get("threads"), launcher.cores_per_node
+    options = {"requeue": "", "open-mode": "append", "signal": "B:TERM@60"}
+    threads, cores = dict(request.override).get("threads"), launcher.cores_per_node
     if not threads and cores:
         ranks = min(request.ranks, launcher.ranks_per_node or request.ranks)
         threads = max(1, cores // ranks)
@@ -102,14 +104,15 @@ def _options(request: SweepRequest, launcher: Launcher, asked: Experiment) -> di
     return options | launcher.sbatch
 
 
-def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
-    """Write one script per part into the folder of the sweep, and print how to submit them."""
+def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console) -> int:
+    """Write a script per part, or that of a job array with a task per part, into the folder of the
+    sweep, and print how to submit them."""
     if request.launcher is None:
         request = replace(request, launcher="srun")
     folder = Path(request.out)
-    for number in range(1, parts + 1):
+    for number in range(1, 2 if array else parts + 1):
         part, ending = request, ""
-        if parts > 1:
+        if parts > 1 or array:
             out, ending = os.path.join(request.out, f"part-{number}"), f"-{number}of{parts}"
             part = replace(request, part=f"{number}/{parts}", out=out)
         plan = plan_cases(part)
@@ -120,16 +123,23 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
                 f"--jobs: {name} runs on several numbers of ranks, but a job has one. Use -o "
                 "ranks=N, one job each."
             )
+        options, words = _options(part, launcher, plan.experiment(plan.mine)), part.arguments()
+        cases = len(plan.jobs if array else plan.mine)
+        if array:  # of which the first task has the most cases
+            options, ending = {"array": f"1-{parts}"} | options, ""
+            words = [word for word in request.arguments() if word != f"--out={request.out}"]
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}{ending}.sbatch"
         text = sbatch_script(
             launcher,
             ranks,
-            _options(part, launcher, plan.experiment(plan.mine)),
-            command=[*PYTHON, "-m", *part.arguments()],
+            options,
+            command=[*PYTHON, "-m", *words],
+            parts=parts * array,
+            out=request.out,
             folder=os.getcwd(),
             job=path.stem,
-            description=f"{len(plan.mine)} cases of {name} on {ranks} ranks",
+            description=f"{cases} cases of {name} on {ranks} ranks",
             script=path.name,
         )
         write_whole(path, text)

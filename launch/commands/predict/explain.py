@@ -9,7 +9,7 @@ import click
 
 from drbench.errors import UsageError
 from drbench.launch.host.files import check_output, write_output
-from drbench.version import __version__
+from drbench.version import read_version
 
 from ..options import (
     FILE,
@@ -103,7 +103,7 @@ def explain(context, save, compare, **values):
     made_by = shlex.join(["drbench", *sys.argv[1:]])
     kind = Path(save).suffix or ".html"
     if kind == ".html":
-        write_output("--save", save, explained_page(cases, __version__, made_by))
+        write_output("--save", save, explained_page(cases, read_version()["version"], made_by))
     elif kind == ".json":
         write_output("--save", save, data_text(cases, made_by))
     else:

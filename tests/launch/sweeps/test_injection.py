@@ -56,6 +56,7 @@ def test_a_job_script_passes_every_word_unchanged(tmp_path):
         job="job",
         description="; ".join(EVIL),
         script="job.sbatch",
+        parts=0,
     )
     loaded = tmp_path / "module"  # `module load` depends on the site; here it records its arguments
     loaded.write_text('#!/bin/sh\nprintf \'%s|\' "$#" "$@" >> loaded\necho >> loaded\n')

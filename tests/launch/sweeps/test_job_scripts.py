@@ -3,11 +3,15 @@
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from drbench.launch.commands.sweep import sweep
 from drbench.launch.host.protocol import ANSWER
+from drbench.launch.sweeps.plan import SweepRequest
+from drbench.launch.sweeps.slurm import write_jobs
 from drbench.launch.sweeps.starter import Ranks
 from drbench.measure.record_file import read_csv
 
@@ -23,7 +27,8 @@ load = ["some mpi"]
 """
 #: Every option that --jobs accepts, with a value.
 OPTIONS = """--ranks=2 -oseed=7 --scale=2/1 --out=a b/é --max-cases=2 --timeout=60
---launcher=./site.toml --peak=100 --label=my é --mem-limit=1GiB --yes --jobs=slurm --parts=2"""
+--launcher=./site.toml --peak=100 --label=my é --mem-limit=1GiB --yes --jobs=slurm --parts=2
+--array"""
 #: Those that it refuses, and those that need another one that it refuses.
 REFUSED = "--part --dry-run --json --csv --stream --fresh --retry --simulate --machine --limit"
 
@@ -52,9 +57,11 @@ def test_a_job_script_with_every_option_runs(drbench, process, sweep_file, site,
     file = sweep_file(CASES)
     written = drbench("--plugin", "new.py", "sweep", file, *words, env=dict(os.environ))
     assert written.returncode == 0, written.stderr
-    scripts = [line.removeprefix("sbatch ") for line in written.stdout.splitlines()]
-    for script in scripts:
-        ended = process("bash", script, env={"PATH": os.environ["PATH"]}, timeout=60)
+    script = written.stdout.strip().removeprefix("sbatch ")
+    environ = {"PATH": os.environ["PATH"]}
+    for task in "12":
+        environ["SLURM_ARRAY_TASK_ID"] = task
+        ended = process("bash", script, env=environ, timeout=60)
         assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
     rows = [read_csv(tmp_path / "a b/é" / f"part-{part}" / "records.csv") for part in (1, 2)]
     assert [[row.k for row in part] for part in rows] == [[16, 20], [18, 22]]
@@ -63,8 +70,32 @@ def test_a_job_script_with_every_option_runs(drbench, process, sweep_file, site,
         assert (row.seed, row.m) == (7, 24)
         assert row.peak_gflops == 200  # of both ranks
     site("module", "echo no such module >&2; exit 1")
-    ended = process("bash", scripts[0], env={"PATH": os.environ["PATH"]})
+    ended = process("bash", script, env=environ)
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", "no such module\n")
+
+
+def test_a_task_of_an_array_runs_what_a_script_of_its_own_runs(
+    tmp_path, monkeypatch, sweep_file, process
+):
+    """As bash reads both, which print their words here instead of running them."""
+    monkeypatch.chdir(tmp_path)
+    out = "a b/'é $HOME"
+    override = (("seed", "7"), ("preset", "row"))
+    request = SweepRequest(str(sweep_file(CASES)), 2, out, launcher="srun", override=override)
+
+    def words_of(path, task):
+        text = path.read_text("utf-8").replace("\nexec ", "\nprintf '%s\\n' ")
+        ended = process("bash", "-c", text, env={"SLURM_ARRAY_TASK_ID": task})
+        return sorted(ended.stdout.splitlines())
+
+    for array in (True, False):
+        write_jobs(request, 3, array, Console(quiet=True))
+    whole, *parts = sorted(Path(out).glob("*.sbatch"), key=lambda path: (len(path.name), path.name))
+    assert "#SBATCH --array=1-3\n" in whole.read_text("utf-8")
+    for task, path in zip("123", parts, strict=True):
+        words = words_of(path, task)
+        assert words_of(whole, task) == words
+        assert {f"--out={out}/part-{task}", f"--part={task}/3", "seed=7"} < {*words}
 
 
 def test_the_step_of_srun_is_cancelled_and_no_complaint_of_scancel_is_shown(site, tmp_path, capfd):

@@ -1,7 +1,7 @@
 """The Spack recipe of drbench. In a checkout of drbench, with Spack 1.0 or newer::
 
     spack repo add packaging/spack/spack_repo/drbench
-    spack dev-build py-drbench@0.2.0.dev0 ^mpich
+    spack dev-build py-drbench@0.2.0 ^mpich
 
 A Cray or another MPI of the cluster is an external of Spack: ``^cray-mpich``, ``^openmpi@5:``.
 """
@@ -18,7 +18,7 @@ class PyDrbench(PythonPackage):
 
     license("BSD-3-Clause", checked_by="drbench developers")
 
-    version("0.2.0.dev0")  # from the checkout: there is no archive to download
+    version("0.2.0")  # from the checkout: there is no archive to download
 
     variant("cuda", default=False, description="Multiply on NVIDIA GPUs (set cuda_arch of py-cupy)")
 
