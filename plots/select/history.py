@@ -1,0 +1,110 @@
+"""Cases over dates or commits, and the steps in them.
+
+Cuts divide a series so that the sum of the distances of its values from the median of their piece,
+plus 2.5 ln N times the upper quartile of the changes from a value to the next for each cut, is
+least; of logarithms. A *step* is from a piece of three values or more to the next such piece, if
+their medians differ by more than the tolerance.
+"""
+
+import json
+from bisect import insort
+from functools import cache
+from itertools import pairwise
+from math import ceil, inf, log, nan
+from pathlib import Path
+from statistics import median, quantiles
+
+from drbench.measure.record import WITH
+
+from .records import csv_files, read_records
+from .references import add_cases, add_values
+
+_FEWEST, _COST = 3, 2.5
+
+
+def read_history(paths):
+    """Read result files, and of folders each ``records.csv`` in them or below (rows of rounds are
+    no separate runs), as :func:`.records.read_records` does, with the ``commit`` of drbench or its
+    version, as the environment of a row has it."""
+    files = []
+    for path in map(Path, paths):
+        below = [file for file in sorted(path.rglob("records.csv")) if file.parent.name != "rounds"]
+        files += below or csv_files(path)
+    table = read_records(files)
+    places = zip(table.sweep, table.environment)
+    return table.assign(commit=[_read_commit(files[at - 1].parent, name) for at, name in places])
+
+
+@cache
+def _read_commit(folder, name):
+    try:
+        state = json.loads((folder / f"environments/{name}.json").read_bytes())["drbench"]
+        return (state["commit"] or state["version"])[:10] + "+" * state.get("dirty", False)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # of no sweep
+
+
+def select_points(table, by="date", quantity="", tolerance=0.05):
+    """The points of each case in the order of time. Rows that are not ok, noisy, or without a date
+    or commit are none.
+
+    Parameters
+    ----------
+    table : DataFrame of :func:`read_history`
+    by : str
+        ``date``, or ``commit``, in the order in which these were first measured.
+    quantity : str
+        Of :data:`.references.QUANTITIES`; empty: ``gemm_only`` of cases of which all rows have it.
+    tolerance : float
+        Least change of a step: 0.05 for 5 %.
+
+    Returns
+    -------
+    DataFrame
+        A row a point: that of the table, with ``case`` and the values of :mod:`.references`,
+        ``when``, the date or commit, and of the first point after a step ``ratio``, median after it
+        / median before it.
+    """
+    when = table.commit if by == "commit" else table.timestamp.str[:16].str.replace("T", " ")
+    table = add_cases(table.assign(when=when, first=table.groupby(when).timestamp.transform("min")))
+    table = table.query("status == 'ok' and not hollow and first == first")
+    table = table.sort_values(["first", "timestamp"])
+    cases = table.groupby(["label", "case"], sort=False)
+    known = cases.percent_of_gemm_only.transform("count") == cases.label.transform("size")
+    points = add_values(table, quantity or known.map({True: "gemm_only", False: "time"}))
+    points = points.query("value > 0").assign(ratio=nan)
+    for _, rows in points.groupby(["label", "case"]):
+        steps = find_steps(rows.value.tolist(), tolerance)
+        points.loc[rows.index[[*steps]], "ratio"] = [*steps.values()]
+    return points
+
+
+def find_steps(values, tolerance=0.05):
+    """The steps of a series of positive numbers: place of the first value after each -> median
+    after it / median before it.
+
+    Examples
+    --------
+    >>> find_steps([1.0, 1.01, 1.0, 1.0, 1.99, 2.0, 2.02, 1.99, 1.0, 1.01, 1.0])
+    {4: 1.995, 8: 0.5012531328320802}
+    >>> find_steps([1.0, 1.0, 1.0, 1.0, 2.0, 2.0]), find_steps([1.0, 1.2, 1.0, 1.2] * 5)
+    ({}, {})
+    """
+    count, logs = len(values), [*map(log, values)]
+    if count < 2 * _FEWEST:
+        return {}
+    changes = [abs(after - before) for before, after in pairwise(logs)]
+    cost = _COST * log(count) * quantiles(changes, n=4, method="inclusive")[2]
+    best = [(0.0, [0])] + [(inf, [])] * count  # of the values before each place: sum and cuts
+    for start in range(count):
+        ordered, (total, cuts) = [], best[start]
+        for stop in range(start + 1, count + 1):
+            value, middle = logs[stop - 1], (stop - start) / 2
+            insort(ordered, value)
+            # the sum grows by the distance from the nearer of the medians before
+            total += max(ordered[int(middle)] - value, value - ordered[ceil(middle) - 1])
+            best[stop] = min(best[stop], (total + cost, [*cuts, stop]))
+    long = [cut for cut in pairwise(best[-1][1]) if cut[1] - cut[0] >= _FEWEST]
+    pieces = [(start, median(values[start:stop])) for start, stop in long]
+    ratios = {at: after / before for (_, before), (at, after) in pairwise(pieces)}
+    return {at: ratio for at, ratio in ratios.items() if max(ratio, 1 / ratio) > 1 + tolerance}
