@@ -279,6 +279,31 @@ save_option = partial(
     group="Output",
     help="File to write; its suffix gives the format.",
 )
+quantity_option = partial(
+    option,
+    "--quantity",
+    type=click.Choice(["gemm_only", "time"]),
+    help="Percent of GEMM-only speed, or the time. [default: the first if it was measured]",
+)
+tolerance_option = partial(
+    option, "--tolerance", type=click.FloatRange(0, 10), default=0.05, help="0.05 for 5 %."
+)
+allow_option = partial(
+    option,
+    "--allow",
+    multiple=True,
+    type=click.Choice(["missing", "failing", "noisy"]),
+    help="Do not fail because cases of OLD, or of --expect, are missing, cases fail, or all are "
+    "noisy. Repeatable.",
+)
+expect_option = partial(
+    option,
+    "--expect",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    group="Output",
+    help="Fail if a case is outside the bounds in this file of references.",
+)
 yes_option = partial(
     option,
     "--yes",

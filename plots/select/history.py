@@ -44,7 +44,7 @@ def _read_commit(folder, name):
         return None  # of no sweep
 
 
-def select_points(table, by="date", quantity="", tolerance=0.05):
+def select_points(table, by="date", quantity=None, tolerance=0.05):
     """The points of each case in the order of time. Rows that are not ok, noisy, or without a date
     or commit are none.
 
@@ -53,8 +53,8 @@ def select_points(table, by="date", quantity="", tolerance=0.05):
     table : DataFrame of :func:`read_history`
     by : str
         ``date``, or ``commit``, in the order in which these were first measured.
-    quantity : str
-        Of :data:`.references.QUANTITIES`; empty: ``gemm_only`` of cases of which all rows have it.
+    quantity : str or None
+        As :func:`.references.add_values` takes it.
     tolerance : float
         Least change of a step: 0.05 for 5 %.
 
@@ -63,19 +63,18 @@ def select_points(table, by="date", quantity="", tolerance=0.05):
     DataFrame
         A row a point: that of the table, with ``case`` and the values of :mod:`.references`,
         ``when``, the date or commit, and of the first point after a step ``ratio``, median after it
-        / median before it.
+        / median before it, and ``changed``, what it ran with that the point before did not.
     """
     when = table.commit if by == "commit" else table.timestamp.str[:16].str.replace("T", " ")
     table = add_cases(table.assign(when=when, first=table.groupby(when).timestamp.transform("min")))
     table = table.query("status == 'ok' and not hollow and first == first")
     table = table.sort_values(["first", "timestamp"])
-    cases = table.groupby(["label", "case"], sort=False)
-    known = cases.percent_of_gemm_only.transform("count") == cases.label.transform("size")
-    points = add_values(table, quantity or known.map({True: "gemm_only", False: "time"}))
-    points = points.query("value > 0").assign(ratio=nan)
+    points = add_values(table, quantity).query("value > 0").assign(ratio=nan, changed="")
     for _, rows in points.groupby(["label", "case"]):
-        steps = find_steps(rows.value.tolist(), tolerance)
-        points.loc[rows.index[[*steps]], "ratio"] = [*steps.values()]
+        setup = rows[["commit", *WITH]].astype(str).to_dict("records")
+        for at, ratio in find_steps(rows.value.tolist(), tolerance).items():
+            new = (f"{name} {x}" for name, x in setup[at].items() if x != setup[at - 1][name])
+            points.loc[rows.index[at], ["ratio", "changed"]] = ratio, ", ".join(new)
     return points
 
 

@@ -16,7 +16,6 @@ from .records import rows
 from .typed_rows import RowFiles
 
 _ASKED = [*REQUEST, *WHERE[1:]]
-QUANTITIES = ("gemm_only", "time")
 #: The columns that :func:`add_values` adds, and of which they are.
 _VALUES = {
     "value": ("percent_of_gemm_only", "time_s"),
@@ -24,17 +23,15 @@ _VALUES = {
     "high": ("percent_of_gemm_only_high", "median_high_s"),
 }
 #: What each outcome is, the worst first; the first that is true counts. ``missing`` are references
-#: without a case, or without their quantity; ``new`` are cases without a reference.
+#: without a case, or of a quantity that it does not have; ``new`` are cases without a reference.
 OUTCOMES = {
     "failing": "status == status and status not in ['ok', 'unsupported']",
     "new": "quantity != quantity",
-    "missing": "value != value",
+    "missing": "value != value or quantity not in ['gemm_only', 'time']",
     "inside": "lower * 0.99999 <= value <= upper * 1.00001",  # the file has six digits
     "noise": "hollow == True or mode == 'measured' and low <= upper and high >= lower",
     "outside": "value == value",
 }
-_WRONG = "quantity not in @QUANTITIES or lower > upper or lower == 0 and upper == @inf"
-
 
 class Reference(NamedTuple):
     """Bounds of a case: percent of GEMM-only speed (quantity ``gemm_only``), or seconds
@@ -79,9 +76,13 @@ def short_cases(cases):
     return {case: " ".join(x for x in words[case] if x not in common) or case for case in words}
 
 
-def add_values(table, quantity):
-    """Records with the columns ``quantity``, ``value``, ``low`` and ``high``, the ends of the 95 %
-    interval: percent of GEMM-only speed, or seconds where the quantity is another."""
+def add_values(table, quantity=None):
+    """Records and their cases with the columns ``quantity``, ``value``, ``low`` and ``high``, the
+    ends of the 95 % interval: percent of GEMM-only speed (without a quantity if all rows of a case
+    have it), or seconds."""
+    if quantity is None:
+        cases = table.percent_of_gemm_only.isna().groupby(table.label + table.case)
+        quantity = cases.transform("any").map({True: "time", False: "gemm_only"})
     table = table.assign(quantity=quantity)
     for name, (percent, seconds) in _VALUES.items():
         table[name] = table[percent].where(table.quantity == "gemm_only", table[seconds])
@@ -94,20 +95,14 @@ def read_references(path, labels):
     Raises
     ------
     RecordError
-        If it is no such file, has none of these labels, or one of them is wrong.
+        If it is no such file, or has none of these labels.
     """
     every = DataFrame(FILES.read([path]), columns=Reference._fields)
-    mine = every[every.label.isin(labels)].fillna({"lower": 0, "upper": inf})
+    mine = every[every.label.isin(labels)].fillna({"lower": 0.0, "upper": inf}).infer_objects()
     if mine.empty:
         raise RecordError(
             f"{path} has references of {sorted({*every.label})}, and none of {sorted(labels)}. Add "
             "some with drbench compare DIR --as-reference FILE."
-        )
-    wrong = mine.query(_WRONG)
-    if len(wrong):
-        raise RecordError(
-            f"{path}: {wrong.iloc[0].to_dict()} is no reference. Give a lower and an upper bound "
-            f"or one of them, of {' or '.join(QUANTITIES)}."
         )
     return mine
 
@@ -129,14 +124,13 @@ def add_references(path, table, quantity, tolerance):
     ----------
     path : path
     table : DataFrame of :func:`.records.read_records`
-    quantity : str
-        Of :data:`QUANTITIES`; empty: ``gemm_only`` where that was measured.
+    quantity : str or None
+        ``gemm_only`` or ``time``; None: ``gemm_only`` where that was measured.
     tolerance : float
         0.05 for 5 %.
     """
-    share = table.percent_of_gemm_only.notna().map({True: "gemm_only", False: "time"})
-    table = add_values(add_cases(table), quantity or share)
-    new = table.query("status == 'ok' and not hollow and value > 0")
+    sure = add_cases(table.query("status == 'ok' and not hollow"))
+    new = add_values(sure, quantity).query("value > 0")
     share = new.quantity == "gemm_only"
     new["lower"] = (new.value / (1 + tolerance)).where(share)
     new["upper"] = (new.value * (1 + tolerance)).mask(share)
