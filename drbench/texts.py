@@ -100,17 +100,6 @@ def time_text(seconds: float | None) -> str:
     return f"{number(seconds / length)} {unit}"
 
 
-def value_text(quantity: str, value: float) -> str:
-    """The value of a quantity of a case: a time, or percent of GEMM-only speed.
-
-    Examples
-    --------
-    >>> value_text("time", 0.0123), value_text("gemm_only", 91.23)
-    ('12.3 ms', '91.2 %')
-    """
-    return time_text(value) if quantity == "time" else f"{number(value)} %"
-
-
 def duration_text(seconds: float) -> str:
     """A long time in a unit that fits.
 

@@ -3,8 +3,8 @@
 import click
 
 from drbench.errors import UsageError
-from drbench.launch.host.files import check_output, write_output
-from drbench.texts import plural, value_text
+from drbench.launch.host.files import check_output
+from drbench.texts import plural
 
 from .options import (
     PICTURE,
@@ -12,6 +12,7 @@ from .options import (
     csv_option,
     json_option,
     option,
+    output_frame,
     printing,
     quantity_option,
     reading,
@@ -44,53 +45,21 @@ def history(folders, by, case, quantity, tolerance, save, csv_path, as_json):
     check_output("--csv", csv_path)
     from drbench.plots.registry import draw
     from drbench.plots.select.history import read_history, select_points
+    from drbench.plots.select.references import shorten_cases
 
     with reading():
-        records = read_history(folders)
-    points = select_points(records, by, quantity, tolerance)
-    points = points[[{*case} <= {*text.split()} for text in points.case]]
+        points = select_points(read_history(folders), by, case, quantity, tolerance)
     if points.empty:
         raise UsageError(
-            f"no row of {len(records)} is left: ok, not noisy, with a {by}, and of {case}. Leave "
-            "something out, or measure again."
+            f"no row of {', '.join(folders)} is ok, not noisy, with a {by}"
+            f"{' and '.join(('', *case))}. Leave something out, or measure again."
         )
-    shown = points["label case quantity when value low high ratio changed".split()]
-    if csv_path:
-        write_output("--csv", csv_path, shown.to_csv(index=False))
-    if as_json:
-        click.echo(shown.to_json(orient="records"))
-    else:
-        _show(points)
+    cases = shorten_cases(points).groupby(["case", "label", "quantity"], sort=False)
+    steps = ("step", lambda texts: "\n".join(filter(None, texts)))
+    frame = cases.agg(first=("value", "first"), last=("value", "last"), steps=steps).reset_index()
+    answer = f"{sum(frame.steps != '')} of {plural(len(frame), 'case')} changed in steps."
+    output_frame(frame, answer, printing()[0], csv_path, as_json)
     if save:
         with reading():
-            drawn = draw("history", points, save)
-        click.echo(f"figure: {drawn.paths[0]}", err=as_json)
+            click.echo(f"figure: {draw('history', points, save).paths[0]}", err=as_json)
     return 0
-
-
-def _show(points):
-    """Print how many cases have steps, then a row for each case."""
-    from drbench.launch.host.show import table
-    from drbench.plots.select.references import short_cases
-
-    names, lines = short_cases(points.case), []
-    for (_, case), rows in points.groupby(["label", "case"], sort=False):
-        steps = rows[rows.ratio > 0]
-        texts = zip(steps.ratio, steps.when, steps.changed)
-        ends = rows.value.iloc[[0, -1]]
-        lines.append(
-            (
-                names[case],
-                *map(value_text, rows.quantity, ends),
-                f"× {ends.iloc[1] / ends.iloc[0]:.3f}",
-                str(len(rows)),
-                "\n".join(f"× {ratio:.3f} on {when}: {changed}" for ratio, when, changed in texts),
-            )
-        )
-    out, print_line = printing()
-    count = sum(bool(line[-1]) for line in lines)
-    print_line(
-        f"{count} of {plural(len(lines), 'case')} changed in steps, {points.when.iloc[0]} to "
-        f"{points.when.iloc[-1]}."
-    )
-    out.print(table("!~case|>!first|>!last|>ratio|>points|!~steps", lines))

@@ -11,7 +11,7 @@ from drbench.errors import EXIT_CODES, UsageError
 from drbench.launch.cases.case import shape_of
 from drbench.launch.host.files import check_output, write_output, write_table
 from drbench.measure.record import IDENTITY
-from drbench.texts import number, plural, time_text, value_text
+from drbench.texts import number, plural, time_text
 
 from .completion import names_of
 from .options import (
@@ -24,6 +24,7 @@ from .options import (
     expect_option,
     json_option,
     option,
+    output_frame,
     printing,
     quantity_option,
     reading,
@@ -43,7 +44,10 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
         "--quantity": "--as-reference",
         **dict.fromkeys(("--csv", "--json"), "NEW --by --expect"),
     },
-    useless={"--expect": "NEW --by --as-reference", "--as-reference": "NEW --by --allow --limit"},
+    useless={
+        "--expect": "NEW --by --as-reference --limit",
+        "--as-reference": "NEW --by --allow --limit",
+    },
 )
 @click.argument("old", type=click.Path(exists=True))
 @click.argument("NEW", required=False, type=click.Path(exists=True))
@@ -75,7 +79,18 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
 @json_option()
 @verbose_option(help="Show all rows and columns.")
 def compare(
-    old, new, by, tolerance, allow, expect, as_reference, quantity, limit, csv_path, as_json, verbose
+    old,
+    new,
+    by,
+    tolerance,
+    allow,
+    expect,
+    as_reference,
+    quantity,
+    limit,
+    csv_path,
+    as_json,
+    verbose,
 ):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps. With OLD alone, list
     the cases of each problem, the fastest first.
@@ -105,7 +120,8 @@ def compare(
                 references = read_references(expect, {*table.label})
                 return check_references(references, table, allow, printing()[0], csv_path, as_json)
             count = add_references(as_reference, table, quantity, tolerance)
-        click.echo(f"references: {as_reference} ({count} of {plural(len(table), 'row')}; others are not ok, or noisy)")
+        rows = plural(len(table), "row")
+        click.echo(f"references: {as_reference}, {count} of {rows}; others are noisy or not ok")
         return EXIT_CODES["ok" if count else "wrong"]
     if new is None and not by:
         return _list(old, limit, allow, verbose)
@@ -134,31 +150,21 @@ def compare(
     return EXIT_CODES["wrong" if fails else "ok"]
 
 
-def check_references(references, table, allow, out, csv_path=None, as_json=False) -> int:
+def check_references(references, records, allow, out, csv_path=None, as_json=False) -> int:
     """Print which cases of a table of records are not inside their bounds; return the exit code."""
-    from drbench.launch.host.show import table as text_table
     from drbench.launch.studies.compare import list_failures
-    from drbench.plots.select.references import OUTCOMES, judge_references, short_cases
+    from drbench.plots.select.references import OUTCOMES, judge_references
 
-    pairs = judge_references(references, table)
+    pairs = judge_references(references, records)
     counts = Counter(pairs.outcome)
     fails = list_failures(counts, allow)
-    shown = pairs["label case outcome quantity value lower upper reason".split()]
-    if csv_path:
-        write_output("--csv", csv_path, shown.to_csv(index=False))
-    if as_json:
-        click.echo(shown.to_json(orient="records"))
-    else:
-        listed = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name])
-        out.line(f"{listed} of {plural(len(pairs), 'case')}.")
-        names, rows = short_cases(pairs.case), []
-        for row in shown[shown.outcome != "inside"].fillna("").itertuples():
-            values = [value_text(row.quantity, x) if x != "" else "" for x in row[5:8]]
-            rows.append((names[row.case], row.outcome, *values, row.reason))
-        if rows:
-            out.print(text_table("!~case|!|>!value|>!lower|>!upper|~why", rows))
-        if fails:
-            out.line(f"failed: {', '.join(fails)}")
+    listed = [f"{counts[name]} {name}" for name in OUTCOMES if counts[name]]
+    answer = f"{', '.join(listed)} of {plural(len(pairs), 'case')}."
+    shown = pairs if as_json or csv_path else pairs[pairs.outcome != "inside"]
+    names = "case outcome quantity value lower upper reason".split()
+    output_frame(shown[names], answer, out, csv_path, as_json)
+    if fails and not as_json:
+        out.line(f"failed: {', '.join(fails)}")
     return EXIT_CODES["wrong" if fails else "ok"]
 
 

@@ -10,7 +10,7 @@ import json
 from bisect import insort
 from functools import cache
 from itertools import pairwise
-from math import ceil, inf, log, nan
+from math import inf, log
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -26,10 +26,8 @@ def read_history(paths):
     """Read result files, and of folders each ``records.csv`` in them or below (rows of rounds are
     no separate runs), as :func:`.records.read_records` does, with the ``commit`` of drbench or its
     version, as the environment of a row has it."""
-    files = []
-    for path in map(Path, paths):
-        below = [file for file in sorted(path.rglob("records.csv")) if file.parent.name != "rounds"]
-        files += below or csv_files(path)
+    below = [sorted(Path(path).rglob("records.csv")) or csv_files(path) for path in paths]
+    files = [file for of in below for file in of if file.parent.name != "rounds"]
     table = read_records(files)
     places = zip(table.sweep, table.environment)
     return table.assign(commit=[_read_commit(files[at - 1].parent, name) for at, name in places])
@@ -44,7 +42,7 @@ def _read_commit(folder, name):
         return None  # of no sweep
 
 
-def select_points(table, by="date", quantity=None, tolerance=0.05):
+def select_points(table, by="date", words=(), quantity=None, tolerance=0.05):
     """The points of each case in the order of time. Rows that are not ok, noisy, or without a date
     or commit are none.
 
@@ -52,7 +50,9 @@ def select_points(table, by="date", quantity=None, tolerance=0.05):
     ----------
     table : DataFrame of :func:`read_history`
     by : str
-        ``date``, or ``commit``, in the order in which these were first measured.
+        ``date`` or ``commit``.
+    words : sequence of str
+        Of the cases, such as ``m=8``: all others are left out.
     quantity : str or None
         As :func:`.references.add_values` takes it.
     tolerance : float
@@ -61,20 +61,21 @@ def select_points(table, by="date", quantity=None, tolerance=0.05):
     Returns
     -------
     DataFrame
-        A row a point: that of the table, with ``case`` and the values of :mod:`.references`,
-        ``when``, the date or commit, and of the first point after a step ``ratio``, median after it
-        / median before it, and ``changed``, what it ran with that the point before did not.
+        A row a point: that of the table, with ``case`` and the value of :mod:`.references`,
+        ``when``, the date or commit, and in ``step``, of the first point after a step, the median
+        after it / the median before it, and what it ran with that the point before did not.
     """
     when = table.commit if by == "commit" else table.timestamp.str[:16].str.replace("T", " ")
-    table = add_cases(table.assign(when=when, first=table.groupby(when).timestamp.transform("min")))
-    table = table.query("status == 'ok' and not hollow and first == first")
-    table = table.sort_values(["first", "timestamp"])
-    points = add_values(table, quantity).query("value > 0").assign(ratio=nan, changed="")
+    table = add_cases(table.assign(when=when, step="")).sort_values("timestamp")
+    table = table[[{*words} <= {*case.split()} for case in table.case]]
+    table = table.query("status == 'ok' and not hollow and when == when and timestamp == timestamp")
+    points = add_values(table, quantity).query("value > 0")
     for _, rows in points.groupby(["label", "case"]):
-        setup = rows[["commit", *WITH]].astype(str).to_dict("records")
+        setup = rows[["commit", *WITH]].astype(object).fillna("").to_dict("records")
         for at, ratio in find_steps(rows.value.tolist(), tolerance).items():
             new = (f"{name} {x}" for name, x in setup[at].items() if x != setup[at - 1][name])
-            points.loc[rows.index[at], ["ratio", "changed"]] = ratio, ", ".join(new)
+            text = f"× {ratio:.3f} at {', '.join([rows.when.iloc[at], *new])}"
+            points.loc[rows.index[at], "step"] = text
     return points
 
 
@@ -97,13 +98,12 @@ def find_steps(values, tolerance=0.05):
     best = [(0.0, [0])] + [(inf, [])] * count  # of the values before each place: sum and cuts
     for start in range(count):
         ordered, (total, cuts) = [], best[start]
-        for stop in range(start + 1, count + 1):
-            value, middle = logs[stop - 1], (stop - start) / 2
+        for size, value in enumerate(logs[start:], 1):
             insort(ordered, value)
             # the sum grows by the distance from the nearer of the medians before
-            total += max(ordered[int(middle)] - value, value - ordered[ceil(middle) - 1])
-            best[stop] = min(best[stop], (total + cost, [*cuts, stop]))
-    long = [cut for cut in pairwise(best[-1][1]) if cut[1] - cut[0] >= _FEWEST]
-    pieces = [(start, median(values[start:stop])) for start, stop in long]
-    ratios = {at: after / before for (_, before), (at, after) in pairwise(pieces)}
+            total += max(ordered[size // 2] - value, value - ordered[(size - 1) // 2])
+            best[start + size] = min(best[start + size], (total + cost, [*cuts, start + size]))
+    long = [(at, end) for at, end in pairwise(best[-1][1]) if end - at >= _FEWEST]
+    middles = [(at, median(values[at:end])) for at, end in long]
+    ratios = {at: after / before for (_, before), (at, after) in pairwise(middles)}
     return {at: ratio for at, ratio in ratios.items() if max(ratio, 1 / ratio) > 1 + tolerance}

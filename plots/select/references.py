@@ -16,22 +16,21 @@ from .records import rows
 from .typed_rows import RowFiles
 
 _ASKED = [*REQUEST, *WHERE[1:]]
-#: The columns that :func:`add_values` adds, and of which they are.
-_VALUES = {
-    "value": ("percent_of_gemm_only", "time_s"),
-    "low": ("percent_of_gemm_only_low", "median_low_s"),
-    "high": ("percent_of_gemm_only_high", "median_high_s"),
-}
-#: What each outcome is, the worst first; the first that is true counts. ``missing`` are references
-#: without a case, or of a quantity that it does not have; ``new`` are cases without a reference.
+#: What each outcome is; the first that is true counts. ``missing`` are references without a case,
+#: or of a quantity that it does not have; ``new`` are cases without a reference. The file has six
+#: digits. Intervals of predictions are no noise.
 OUTCOMES = {
     "failing": "status == status and status not in ['ok', 'unsupported']",
     "new": "quantity != quantity",
     "missing": "value != value or quantity not in ['gemm_only', 'time']",
-    "inside": "lower * 0.99999 <= value <= upper * 1.00001",  # the file has six digits
-    "noise": "hollow == True or mode == 'measured' and low <= upper and high >= lower",
+    "inside": "lower * 0.99999 <= value <= upper * 1.00001",
+    "noise": "hollow == True or mode == 'measured' and ("
+    "quantity == 'time' and median_low_s <= upper and median_high_s >= lower or "
+    "quantity == 'gemm_only' and percent_of_gemm_only_low <= upper "
+    "and percent_of_gemm_only_high >= lower)",
     "outside": "value == value",
 }
+
 
 class Reference(NamedTuple):
     """Bounds of a case: percent of GEMM-only speed (quantity ``gemm_only``), or seconds
@@ -63,30 +62,28 @@ def add_cases(table):
     return table.assign(case=[" ".join(words(row)) for row in values])
 
 
-def short_cases(cases):
-    """The words of each case that not all have, or all if it has no others.
+def add_values(table, quantity=None):
+    """Records and their cases with the columns ``quantity`` and ``value``: percent of GEMM-only
+    speed (without a quantity if all rows of a case have it), or seconds."""
+    percent = table.percent_of_gemm_only
+    if quantity is None:
+        lacks = percent.isna().groupby(table.label + table.case).transform("any")
+        quantity = lacks.map({True: "time", False: "gemm_only"})
+    table = table.assign(quantity=quantity)
+    return table.assign(value=percent.where(table.quantity == "gemm_only", table.time_s))
+
+
+def shorten_cases(table):
+    """A table with the words in each ``case`` that not all have, or all if it has no others.
 
     Examples
     --------
-    >>> short_cases(["m=8 n=8", "m=8 n=9", "m=8"])
-    {'m=8 n=8': 'n=8', 'm=8 n=9': 'n=9', 'm=8': 'm=8'}
+    >>> list(shorten_cases(DataFrame({"case": ["m=8 n=8", "m=8 n=9", "m=8"]})).case)
+    ['n=8', 'n=9', 'm=8']
     """
-    words = {case: case.split() for case in cases}
-    common = set.intersection(*map(set, words.values())) if words else ()
-    return {case: " ".join(x for x in words[case] if x not in common) or case for case in words}
-
-
-def add_values(table, quantity=None):
-    """Records and their cases with the columns ``quantity``, ``value``, ``low`` and ``high``, the
-    ends of the 95 % interval: percent of GEMM-only speed (without a quantity if all rows of a case
-    have it), or seconds."""
-    if quantity is None:
-        cases = table.percent_of_gemm_only.isna().groupby(table.label + table.case)
-        quantity = cases.transform("any").map({True: "time", False: "gemm_only"})
-    table = table.assign(quantity=quantity)
-    for name, (percent, seconds) in _VALUES.items():
-        table[name] = table[percent].where(table.quantity == "gemm_only", table[seconds])
-    return table
+    common = set.intersection(*map(set, table.case.str.split()))
+    own = lambda case: " ".join(word for word in case.split() if word not in common) or case
+    return table.assign(case=table.case.map(own))
 
 
 def read_references(path, labels):
@@ -101,8 +98,8 @@ def read_references(path, labels):
     mine = every[every.label.isin(labels)].fillna({"lower": 0.0, "upper": inf}).infer_objects()
     if mine.empty:
         raise RecordError(
-            f"{path} has references of {sorted({*every.label})}, and none of {sorted(labels)}. Add "
-            "some with drbench compare DIR --as-reference FILE."
+            f"{path} has references of {sorted({*every.label})}, and none of {labels}. Add some "
+            "with drbench compare DIR --as-reference FILE, or name --label."
         )
     return mine
 
@@ -113,19 +110,19 @@ def judge_references(references, table):
     pairs = add_values(pairs, pairs.quantity).assign(outcome="")
     for outcome, rule in OUTCOMES.items():
         pairs.loc[pairs.eval(rule) & (pairs.outcome == ""), "outcome"] = outcome
-    return pairs
+    return shorten_cases(pairs)
 
 
 def add_references(path, table, quantity, tolerance):
     """Write a reference of each case of a table that is ok and not noisy to a file, which keeps
-    those of other labels; return their number. A case may be worse by the tolerance, and better.
+    those of other labels; return the number. A case may be worse by the tolerance, and better.
 
     Parameters
     ----------
     path : path
     table : DataFrame of :func:`.records.read_records`
     quantity : str or None
-        ``gemm_only`` or ``time``; None: ``gemm_only`` where that was measured.
+        As :func:`add_values` takes it.
     tolerance : float
         0.05 for 5 %.
     """
@@ -134,6 +131,6 @@ def add_references(path, table, quantity, tolerance):
     share = new.quantity == "gemm_only"
     new["lower"] = (new.value / (1 + tolerance)).where(share)
     new["upper"] = (new.value * (1 + tolerance)).mask(share)
-    others = [x for x in FILES.read([path] * Path(path).exists()) if x.label not in {*table.label}]
+    others = [x for x in FILES.read([path] * Path(path).exists()) if x.label not in {*new.label}]
     FILES.write(path, [*others, *(row[1:] for row in rows(new[[*Reference._fields]]))])
     return len(new)
