@@ -43,8 +43,8 @@ def _read_commit(folder, name):
 
 
 def select_points(table, by="date", words=(), quantity=None, tolerance=0.05):
-    """The points of each case in the order of time. Rows that are not ok, noisy, or without a date
-    or commit are none.
+    """The points of each case in the order of time, those of cases with steps first. Rows that are
+    not ok, noisy, or without a date or commit are none.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def select_points(table, by="date", words=(), quantity=None, tolerance=0.05):
     """
     when = table.commit if by == "commit" else table.timestamp.str[:16].str.replace("T", " ")
     table = add_cases(table.assign(when=when, step="")).sort_values("timestamp")
-    table = table[[{*words} <= {*case.split()} for case in table.case]]
+    table = table.loc[[{*words} <= {*case.split()} for case in table.case]]
     table = table.query("status == 'ok' and not hollow and when == when and timestamp == timestamp")
     points = add_values(table, quantity).query("value > 0")
     for _, rows in points.groupby(["label", "case"]):
@@ -76,7 +76,8 @@ def select_points(table, by="date", words=(), quantity=None, tolerance=0.05):
             new = (f"{name} {x}" for name, x in setup[at].items() if x != setup[at - 1][name])
             text = f"× {ratio:.3f} at {', '.join([rows.when.iloc[at], *new])}"
             points.loc[rows.index[at], "step"] = text
-    return points
+    is_flat = points.groupby(["label", "case"]).step.transform("max") == ""
+    return points.loc[is_flat.sort_values(kind="stable").index]
 
 
 def find_steps(values, tolerance=0.05):
@@ -94,7 +95,7 @@ def find_steps(values, tolerance=0.05):
     if count < 2 * _FEWEST:
         return {}
     changes = [abs(after - before) for before, after in pairwise(logs)]
-    cost = _COST * log(count) * quantiles(changes, n=4, method="inclusive")[2]
+    cost = _COST * log(count) * quantiles(changes, n=4, method="inclusive")[2] + 1e-9
     best = [(0.0, [0])] + [(inf, [])] * count  # of the values before each place: sum and cuts
     for start in range(count):
         ordered, (total, cuts) = [], best[start]
