@@ -98,8 +98,9 @@ def read_references(path, labels):
     mine = every[every.label.isin(labels)].fillna({"lower": 0.0, "upper": inf}).infer_objects()
     if mine.empty:
         raise RecordError(
-            f"{path} has references of {sorted({*every.label})}, and none of {labels}. Add some "
-            "with drbench compare DIR --as-reference FILE, or name --label."
+            f"{path} has references of {', '.join({*every.label})}, and none of "
+            f"{', '.join(map(str, labels))}. Add some with drbench compare DIR "
+            "--as-reference FILE, or name --label."
         )
     return mine
 
