@@ -299,7 +299,7 @@ allow_option = partial(
 expect_option = partial(
     option,
     "--expect",
-    type=click.Path(exists=True, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     group="Output",
     help="Fail if a case is outside the bounds in this file of references.",
