@@ -46,6 +46,7 @@ def test_a_step_is_listed_with_its_first_run_and_what_changed(run_cli, nights):
     assert run_cli("history", nights, "--tolerance", 0.2, "--json").json()[0]["steps"] == ""
 
 
+@pytest.mark.thorough
 def test_the_history_is_drawn_alone_and_with_its_list(run_cli, nights, tmp_path):
     ended = run_cli("history", nights, "--save", tmp_path / "a.txt", "--csv", tmp_path / "a.csv")
     assert ended.returncode == 0, ended.stderr
@@ -55,6 +56,7 @@ def test_the_history_is_drawn_alone_and_with_its_list(run_cli, nights, tmp_path)
     assert text == (tmp_path / "b.txt").read_text() and "m=128" in text and "81.82" in text
 
 
+@pytest.mark.thorough
 def test_rows_that_cannot_be_compared_are_no_points(run_cli, tmp_path):
     night(tmp_path / "1", 1, None)
     night(tmp_path / "2", 2, None, noisy=True)
@@ -67,6 +69,7 @@ def test_rows_that_cannot_be_compared_are_no_points(run_cli, tmp_path):
         assert "no row of" in run_cli("history", *words).refusal()
 
 
+@pytest.mark.thorough
 def test_a_damaged_environment_is_no_commit(run_cli, tmp_path):
     for name, text in (("1", "{"), ("2", "[]"), ("3", '{"drbench": {}}')):
         night(tmp_path / name, 1, "a")

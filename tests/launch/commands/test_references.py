@@ -37,6 +37,7 @@ def outcomes(path, *records):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("quantity, tolerance", [(None, 0.0), ("gemm_only", 0.05), ("time", 2.0)])
 def test_a_sweep_is_inside_its_own_bounds_and_one_beyond_the_tolerance_is_not(
     tmp_path, quantity, tolerance
@@ -95,6 +96,7 @@ def test_each_outcome_by_hand(tmp_path):
     assert outcomes(path, predicted(80)) == {1: "outside"}
 
 
+@pytest.mark.thorough
 def test_other_labels_stay_and_bad_rows_give_none(tmp_path):
     path = tmp_path / "bounds.csv"
     add = lambda *rows: add_references(path, frame(rows), None, 0.1)
@@ -143,6 +145,7 @@ def test_compare_exits_1_with_the_cases_that_are_outside(run_cli, tmp_path, boun
     assert "failed: 1 failing" in check(run(64, percent=90), bad).stdout
 
 
+@pytest.mark.thorough
 def test_a_label_without_references_is_refused_before_the_sweep(run_cli, tmp_path, bounds):
     append_csv(tmp_path / "there.csv", run(label="there"))
     ended = run_cli("compare", tmp_path / "there.csv", "--expect", bounds)
