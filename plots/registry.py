@@ -3,8 +3,8 @@ so do the packages of :func:`~drbench.plots.summaries.add_figures`.
 
 >>> names = [name for name in figures() if "-" not in name and name[:3] != "mlp"]
 >>> print(*names)  # doctest: +NORMALIZE_WHITESPACE
-algorithms bandwidth best frames layouts libraries operations partitions stationary strong timeline
-volume weak
+algorithms bandwidth best frames history layouts libraries operations partitions stationary strong
+timeline volume weak
 """
 
 import os

@@ -16,6 +16,7 @@ SUMMARIES = {
     "operations": "where the time of a layer goes in each sharding, of drbench chain --csv FILE",
     "strong": "strong scaling: time of one problem by ranks, and the share of the ideal",
     "weak": "weak scaling: rate a rank keeps as problem and ranks grow together",
+    "history": "cases over dates, with their steps: share of GEMM-only speed, or time",
     "volume": "communication volume against time, one panel a shape",
     "bandwidth": "bandwidth of get, put, accumulate and collectives by size, beside a copy",
     "llm-weak": "MeshSlice, Figure 9: utilization as chips and batch grow",

@@ -110,6 +110,8 @@ NOT_SO = {
     "machine=mine.toml",
     "./mine.toml",
     "./mycluster.toml",
+    "./cluster.toml",
+    "bounds.csv",
     "run.json",
     "rows",
     "unfenced",

@@ -29,6 +29,7 @@ _COMMANDS = {
     "report": ("results", "Write one HTML page about the folder of a sweep."),
     "plot": ("results", "Draw a figure from records."),
     "compare": ("results", "Compare records with earlier ones, case by case."),
+    "history": ("history", "List cases over dates or commits, and mark steps."),
     "bandwidth": ("bandwidth", "Measure transfers between ranks by message size."),
     "calibrate": ("predict.model", "Measure this machine and write its machine model."),
     "doctor": ("doctor", "Report what this machine offers, and what to change."),

@@ -16,7 +16,7 @@ from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
 from drbench.launch.cases.case import FIELDS, Case, get_algorithm_or_library, partition_texts
 from drbench.launch.cases.peaks import check_peak
 from drbench.launch.cases.sweep_values import scale_of
-from drbench.launch.host.files import refuse_os_errors
+from drbench.launch.host.files import refuse_os_errors, write_output
 from drbench.launch.host.mpi import launched
 from drbench.measure.record import RecordError
 from drbench.measure.record_file import TornRowWarning
@@ -279,6 +279,31 @@ save_option = partial(
     group="Output",
     help="File to write; its suffix gives the format.",
 )
+quantity_option = partial(
+    option,
+    "--quantity",
+    type=click.Choice(["gemm_only", "time"]),
+    help="Percent of GEMM-only speed, or the time. [default: the first if it was measured]",
+)
+tolerance_option = partial(
+    option, "--tolerance", type=click.FloatRange(0, 10), default=0.05, help="0.05 for 5 %."
+)
+allow_option = partial(
+    option,
+    "--allow",
+    multiple=True,
+    type=click.Choice(["missing", "failing", "noisy"]),
+    help="Do not fail because cases of OLD, or of --expect, are missing, cases fail, or all are "
+    "noisy. Repeatable.",
+)
+expect_option = partial(
+    option,
+    "--expect",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="Fail if a case is outside the bounds in this file of references.",
+)
 yes_option = partial(
     option,
     "--yes",
@@ -294,6 +319,21 @@ timeout_option = partial(
     group="Ranks and data movement",
     help="End a case after this time (exit 4).",
 )
+
+
+def output_frame(frame, answer: str, out, csv_path=None, as_json=False) -> None:
+    """Print an answer and the rows of a DataFrame, or these as JSON or into a CSV file."""
+    from drbench.launch.host.show import table
+
+    if csv_path:
+        write_output("--csv", csv_path, frame.to_csv(index=False))
+    if as_json:
+        click.echo(frame.to_json(orient="records"))
+        return
+    out.line(answer)
+    if len(frame):
+        text = lambda x: "" if x != x else f"{x:.4g}" if isinstance(x, float) else str(x)
+        out.print(table("!~" + "|!~".join(frame), frame.map(text).values))
 
 
 #: The machine model; its argument is the parameter's name.

@@ -1,6 +1,7 @@
 """``drbench compare``, ``plot`` and ``report``: compare, draw and summarise records."""
 
 import json
+from collections import Counter
 from math import inf
 from pathlib import Path
 
@@ -14,15 +15,21 @@ from drbench.texts import number, plural, time_text
 
 from .completion import names_of
 from .options import (
+    FILE,
     PAGE,
+    allow_option,
     checked,
     command,
     csv_option,
+    expect_option,
     json_option,
     option,
+    output_frame,
     printing,
+    quantity_option,
     reading,
     save_option,
+    tolerance_option,
     verbose_option,
 )
 
@@ -31,7 +38,17 @@ _MOST_PAIRS = 20
 _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
 
 
-@command(needs=dict.fromkeys(("--tolerance", "--csv", "--json"), "NEW --by"))
+@command(
+    needs={
+        "--tolerance": "NEW --by --as-reference",
+        "--quantity": "--as-reference",
+        **dict.fromkeys(("--csv", "--json"), "NEW --by --expect"),
+    },
+    useless={
+        "--expect": "NEW --by --as-reference --limit",
+        "--as-reference": "NEW --by --allow --limit",
+    },
+)
 @click.argument("old", type=click.Path(exists=True))
 @click.argument("NEW", required=False, type=click.Path(exists=True))
 @option(
@@ -41,18 +58,18 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
     help="Compare values of a column, as threads or mpi=MPICH,Open; also those in OLD alone. "
     "Repeatable.",
 )
+@tolerance_option(help="Slowdown that is accepted: 0.05 for 5 %.")
+@allow_option()
+@expect_option()
 @option(
-    "--tolerance",
-    type=click.FloatRange(0, 10),
-    default=0.05,
-    help="Slowdown that is accepted: 0.05 for 5 %.",
+    "--as-reference",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="Write bounds of the cases of OLD to this file, which keeps those of other labels: each "
+    "may become worse by the tolerance.",
 )
-@option(
-    "--allow",
-    multiple=True,
-    type=click.Choice(["missing", "failing", "noisy"]),
-    help="Do not fail because cases of OLD are missing, cases fail, or all are noisy. Repeatable.",
-)
+@quantity_option()
 @option(
     "--limit",
     type=click.IntRange(0),
@@ -61,23 +78,53 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
 @csv_option(help="Write the rows to this file, which is replaced.")
 @json_option()
 @verbose_option(help="Show all rows and columns.")
-def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
+def compare(
+    old,
+    new,
+    by,
+    tolerance,
+    allow,
+    expect,
+    as_reference,
+    quantity,
+    limit,
+    csv_path,
+    as_json,
+    verbose,
+):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps. With OLD alone, list
     the cases of each problem, the fastest first.
 
     A case is slower if its best and its median time are both beyond the tolerance and noise,
     estimated from its samples, does not explain it. The exit code is 1 if a case is slower or no
     longer ok, if cases are missing or fail, or if all are noisy. The list exits like the sweep,
-    with the largest code of its cases.
+    with the largest code of its cases. With --expect it is 1 if a case is outside its bounds, if
+    cases are missing or fail, or if all are noisy.
 
     \b
       drbench compare before/records.csv after/records.csv --tolerance 0.1
       drbench compare runs/threads --by threads=1,2
       drbench compare results/measured/here --limit 5
+      drbench compare results/measured/here --as-reference bounds.csv --tolerance 0.1
+      drbench compare results/measured/here --expect bounds.csv
     """
+    check_output("--csv", csv_path)
+    if expect or as_reference:
+        from drbench.plots.select.records import read_records
+        from drbench.plots.select.references import add_references, read_references
+
+        check_output("--as-reference", as_reference)
+        with reading():
+            table = read_records([old])
+            if expect:
+                references = read_references(expect, {*table.label})
+                return check_references(references, table, allow, printing()[0], csv_path, as_json)
+            count = add_references(as_reference, table, quantity, tolerance)
+        rows = plural(len(table), "row")
+        click.echo(f"references: {as_reference}, {count} of {rows}; others are noisy or not ok")
+        return EXIT_CODES["ok" if count else "wrong"]
     if new is None and not by:
         return _list(old, limit, allow, verbose)
-    check_output("--csv", csv_path)
     from drbench.launch.studies.compare import compare as judge
     from drbench.launch.studies.compare import list_failures, select_sides, summarise
     from drbench.plots.select.records import read_records
@@ -100,6 +147,24 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
         _show(pairs, counts, tolerance, limit, chosen, verbose)
         if fails:
             click.echo(f"failed: {', '.join(fails)}")
+    return EXIT_CODES["wrong" if fails else "ok"]
+
+
+def check_references(references, records, allow, out, csv_path=None, as_json=False) -> int:
+    """Print which cases of a table of records are not inside their bounds; return the exit code."""
+    from drbench.launch.studies.compare import list_failures
+    from drbench.plots.select.references import OUTCOMES, judge_references
+
+    pairs = judge_references(references, records)
+    counts = Counter(pairs.outcome)
+    fails = list_failures(counts, allow)
+    listed = [f"{counts[name]} {name}" for name in OUTCOMES if counts[name]]
+    answer = f"{', '.join(listed)} of {plural(len(pairs), 'case')}."
+    shown = pairs if as_json or csv_path else pairs[pairs.outcome != "inside"]
+    names = "case outcome quantity value lower upper reason".split()
+    output_frame(shown[names], answer, out, csv_path, as_json)
+    if fails and not as_json:
+        out.line(f"failed: {', '.join(fails)}")
     return EXIT_CODES["wrong" if fails else "ok"]
 
 

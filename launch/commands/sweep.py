@@ -18,7 +18,7 @@ from drbench.launch.host.files import check_output, refuse_os_errors, write_tabl
 from drbench.launch.host.kernels import without_weaker_pins
 from drbench.launch.host.show import console
 from drbench.launch.sweeps.plan import SweepRequest, plan_cases
-from drbench.launch.sweeps.sweep import run_sweep
+from drbench.launch.sweeps.sweep import INTERRUPTED, run_sweep
 
 from .completion import names_of
 from .guards import default_ranks, given_ranks, refuse_too_many
@@ -26,9 +26,11 @@ from .options import (
     BYTES,
     SCALE,
     TEXT,
+    allow_option,
     checked,
     command,
     csv_option,
+    expect_option,
     json_option,
     machine_option,
     of_case,
@@ -38,9 +40,11 @@ from .options import (
     peak_option,
     plugins,
     ranks_option,
+    reading,
     timeout_option,
     yes_option,
 )
+from .results import check_references
 
 
 def _part(text: str) -> str:
@@ -58,11 +62,12 @@ def _part(text: str) -> str:
         "--array": "--parts",
         "--machine": "--simulate",
         "--simulate": "--machine",
+        "--allow": "--expect",
     },
     useless={
         "--simulate": "--launcher --peak --mem-limit --timeout --jobs",
-        "--jobs": "--part --dry-run --json --csv --stream --fresh --retry",
-        "--dry-run": "--json --csv --stream --fresh --retry",
+        "--jobs": "--part --dry-run --json --csv --stream --fresh --retry --expect",
+        "--dry-run": "--json --csv --stream --fresh --retry --expect",
         "--stream": "--json",
     },
 )
@@ -142,6 +147,8 @@ def _part(text: str) -> str:
 )
 @json_option(help="Print the tables as JSON, everything else to standard error.")
 @csv_option(help="Write the rows of the tables to this file, which is replaced.")
+@expect_option()
+@allow_option()
 @yes_option()
 @option(
     "--jobs",
@@ -165,6 +172,7 @@ def sweep(ranks, **options):
       drbench sweep mine.toml -p 4 --out runs/mine --dry-run
       drbench sweep mlp1 -p 8 --out runs/mlp1 --launcher h100x8 --jobs slurm
       drbench sweep square --simulate --machine h100x8
+      drbench sweep square -p 2 --out runs/tonight --expect bounds.csv
       mpirun -n 4 drbench sweep mlp1-small --out runs/mlp1
 
     FILE is a TOML file (docs/reference/sweep-files.md), NAME one that comes with drbench: {names}.
@@ -197,6 +205,8 @@ def _sweep(
     as_json,
     csv_path,
     given,
+    expect,
+    allow,
     supervise=None,
     **options,
 ):
@@ -242,6 +252,12 @@ def _sweep(
         from drbench.launch.sweeps.dry_run import dry_run as show
 
         return show(request, plan, limit, screen)
+    if expect:
+        from drbench.plots.select.records import read_records
+        from drbench.plots.select.references import read_references
+
+        with reading():
+            references = read_references(expect, {job.case.label or "here" for job in plan.mine})
     if simulate:
         from drbench.launch.models.simulate_sweeps import simulated
 
@@ -251,7 +267,12 @@ def _sweep(
         environ = without_weaker_pins(screen.print)
         request = replace(request, environ=environ)
     show = partial(_show, plan.sweep, Path(request.out), screen, as_json, csv_path)
-    return run_sweep(plan, request, screen, run, show, given, supervise)
+    code = run_sweep(plan, request, screen, run, show, given, supervise)
+    if not expect or code == INTERRUPTED:
+        return code
+    with reading():
+        fails = check_references(references, read_records([request.out]), allow, screen)
+    return max(fails, 0 if "failing" in allow else code)
 
 
 sweep.help = (sweep.help or "").replace("{names}", ", ".join(shipped("sweeps")))

@@ -37,7 +37,7 @@ OUTCOMES = "broken slower faster fixed status missing new failing refused noise 
 REGRESSIONS = OUTCOMES[:2]
 #: and those that do unless they are allowed, by the word for that; ``noisy``: if there is no other.
 ALLOWED = {"missing": ["missing"], "failing": ["status", "failing"], "noisy": ["noise"]}
-_DECIDED = "broken slower faster fixed same".split()
+_DECIDED = "broken slower faster fixed same outside inside".split()
 
 _FEWEST_SAMPLES = 3
 
@@ -249,7 +249,7 @@ def summarise(pairs: list[Pair]) -> dict:
 
 
 def list_failures(totals: Mapping[str, Any], allowed: Collection[str] = ()) -> list[str]:
-    """What fails a comparison, from its :func:`summarise`; empty if nothing does.
+    """What fails a comparison, from the counts of its outcomes; empty if nothing does.
 
     Examples
     --------
@@ -257,10 +257,10 @@ def list_failures(totals: Mapping[str, Any], allowed: Collection[str] = ()) -> l
     >>> list_failures(found), list_failures(found | {"same": 1}, ["missing"])
     (['7 missing (--allow missing)', '8 noisy (--allow noisy)'], [])
     """
-    counts = {word: sum(map(totals.get, outcomes)) for word, outcomes in ALLOWED.items()}
+    counts = {word: sum(totals[name] for name in outcomes) for word, outcomes in ALLOWED.items()}
     if any(map(totals.get, _DECIDED)):
         counts["noisy"] = 0
-    texts = [f"{totals[name]} {name}" for name in REGRESSIONS if totals[name]]
+    texts = [f"{totals[name]} {name}" for name in (*REGRESSIONS, "outside") if totals.get(name)]
     counted = [(word, n) for word, n in counts.items() if n and word not in allowed]
     return texts + [f"{n} {word} (--allow {word})" for word, n in counted]
 
