@@ -135,12 +135,14 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
 
     def _allocate(self, nbytes: int) -> np.ndarray:
         self._memory = self.device.allocate(max(nbytes, 1))
-        arena = at_address(self._memory.address, nbytes, np.uint8)
-        if self.device.poisons and nbytes:
-            stream = self.device.stream("poison")
-            self.device.poison(arena[: nbytes // 4 * 4].view(np.float32), stream)
-            stream.synchronise()
-        return arena
+        return at_address(self._memory.address, nbytes, np.uint8)
+
+    def _poison_arena(self) -> None:
+        words = self.arena[: self.arena.size // 4 * 4].view(np.float32)
+        stream = self.device.stream("poison")
+        self.device.poison(words, stream)
+        stream.synchronise()
+        self._twins.poison()
 
     def _open_inbox(self, matrices: dict) -> DeviceInbox:
         """The inbox; ranks are local if tiles of some matrix are: adds there need not be atomic."""

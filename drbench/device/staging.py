@@ -27,6 +27,11 @@ class HostTwins:
         self._arena: np.ndarray | None = None
         self._others: dict[tuple[int, int], np.ndarray] = {}
 
+    def poison(self) -> None:
+        """Fill the buffer of the arena with NaN of every type."""
+        if self._arena is not None:
+            self._arena.fill(0xFF)
+
     def of(self, array) -> np.ndarray | None:
         """The twin of an array, which may have gaps between rows or columns; None for None."""
         if array is None:

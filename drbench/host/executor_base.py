@@ -188,9 +188,11 @@ class ExecutorBase(ClosedTogether):
 
     def poison(self) -> None:
         """Fill this rank's part of the result with NaN, so that only values computed by the next
-        run (and the old values of C, ``restore``) pass as results; and prepare that run. Never
-        inside the timed region."""
+        run (and the old values of C, ``restore``) pass as results; also the memory of received
+        values, so that no value of an earlier run passes for one that came too late. Prepare that
+        run. Never inside the timed region."""
         self.matrices[self.trace.written].poison()
+        self._poison_arena()
         if self.restore is not None:
             self.restore()
         self.prepare()
@@ -251,6 +253,10 @@ class ExecutorBase(ClosedTogether):
         arena = empty_in_huge_pages(nbytes, np.dtype(np.uint8))
         arena.fill(0)
         return arena
+
+    def _poison_arena(self) -> None:
+        """Fill the arena with NaN of every type: with bits that are all 1."""
+        self.arena.fill(0xFF)
 
     def _memory_of(self, step) -> np.ndarray | None:
         """The step's own memory, flat; None if it has none."""

@@ -92,6 +92,13 @@ def test_a_repeat_that_leaves_work_out_is_not_saved_by_the_one_before(mpirun, ba
     assert found == {"nobody": ["ok"] * 3, "one": ["wrong"] * 3, "all": ["wrong"] * 3}
 
 
+@pytest.mark.parametrize("backend", ["numpy", "cupy"])
+def test_bytes_that_come_too_late_are_not_replaced_by_those_of_the_repeat_before(mpirun, backend):
+    """As with MPI_Rget of MPICH 4 over UCX. SUMMA has no gets."""
+    found = mpirun(4, "idle.py", backend, "late", situation="remote")
+    assert found == {"late": ["wrong", "wrong", "ok"]}
+
+
 def test_with_uniform_fill_the_right_result_of_any_shape_passes(mpirun):
     """fp32 and fp64, all-positive sums to cancelling ones, one element to many rows."""
     shapes = [(1, 1, 1), (1, 1, 3000), (300, 2, 1), (64, 64, 64), (200, 150, 1000)]

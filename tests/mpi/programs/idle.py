@@ -2,7 +2,7 @@
 layout for each way.
 
 ``idle.py BACKEND WAY...``; ways: ``nobody`` is idle, ``one`` rank multiplies nothing, ``all`` ranks
-compute nothing.
+compute nothing, ``late``: MPI ends gets before their bytes have come.
 """
 
 import sys
@@ -10,9 +10,11 @@ from unittest import mock
 
 from harness import TRANSPORT, answer, ranks
 from host_device import HostDevice, emulated_gpus
+from mpi4py import MPI
 
 from drbench.host.blas import Blas
 from drbench.host.executor_base import ExecutorBase
+from drbench.host.matrix import Window
 from drbench.launch.ranks.run_case import Case, run_case
 
 LAYOUTS = [
@@ -28,6 +30,7 @@ def main() -> None:
     on_device = backend == "cupy"
     multiplier, name = (HostDevice, "gemm") if on_device else (Blas, "prepare_gemm")
     real_run, real = ExecutorBase.run, getattr(multiplier, name)
+    real_get = Window.rget
 
     def statuses(comm, way):
         for layout in LAYOUTS:
@@ -46,6 +49,10 @@ def main() -> None:
                 gemm = real(self, *operands, **named)
                 return lambda *scalars: gemm(*scalars) if works() else None
 
+            def get(self, *place):
+                late = way == "late" and runs > RIGHT_RUNS
+                return MPI.REQUEST_NULL if late else real_get(self, *place)
+
             case = Case(
                 48,
                 64,
@@ -59,7 +66,8 @@ def main() -> None:
                 **layout,
             )
             idle = mock.patch.object(multiplier, name, multiply)
-            with mock.patch.object(ExecutorBase, "run", run), idle:
+            late = mock.patch.object(Window, "rget", get)
+            with mock.patch.object(ExecutorBase, "run", run), idle, late:
                 yield run_case(case, comm).status
 
     with ranks() as comm, emulated_gpus():
