@@ -4,6 +4,7 @@ collectives (GSPMD), on one CPU device a process."""
 import os
 import re
 import socket
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -36,8 +37,7 @@ class JaxLibrary(Library):
     @staticmethod
     def available():
         """Whether JAX is available."""
-        get = "Install it, from a checkout: pip install '.[jax]' (or pip install jax)."
-        return installed(get, "jax", least="0.8")
+        return installed("Install it with: pip install -U jax.", "jax", least="0.8")
 
     def prepare(self, options):
         """Refuse uneven shards; then start JAX, place operands, and compile."""
@@ -47,29 +47,35 @@ class JaxLibrary(Library):
         specs = [spec_of(shape, *where) for shape, where in zip(shapes, placed)]
         self.attempt(self._import)  # on all ranks, before any waits for the others
         self.attempt(lambda: self._compile(shapes, specs, meshes))
-        self.run()
 
     def _import(self):
         import jax
 
         self.jax, self._type = jax, numpy_type(self.work.dtype)
+        self._matmul = partial(jax.numpy.matmul, precision="highest")  # not what is configured
 
     def _compile(self, shapes, specs, meshes):
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
         jax = self.jax
         start_jax(self.topology.comm, self.topology.nodes, self.threads)
-        devices = np.array(jax.devices())
         *inputs, output = (
-            NamedSharding(Mesh(devices.reshape(mesh), _axes(mesh)), PartitionSpec(*spec))
+            NamedSharding(
+                Mesh(np.reshape(jax.devices(), mesh), [*map(str, range(len(mesh)))]),
+                PartitionSpec(*spec),
+            )
             for spec, mesh in zip(specs, meshes)
         )
         self.operands = [
             jax.make_array_from_single_device_arrays(shape, sharding, [self._load(local)])
             for shape, sharding, local in zip(shapes, inputs, self.filled())
         ]
-        transposed = [operand.transposed for operand in self.work.operands]
-        self._multiply = self._compiled(*self.operands, transposed, out_shardings=output)
+
+        def multiply(*stored):
+            operands = zip(stored, self.work.operands)
+            return self._matmul(*(x.T if operand.transposed else x for x, operand in operands))
+
+        self._multiply = jax.jit(multiply, out_shardings=output).lower(*self.operands).compile()
         text = self._multiply.as_text()
         moves, kernel = _COLLECTIVES.findall(text), re.search("__(ynn|onednn)", text)
         info = BlasInfo(f"jax {jax.__version__} XLA", kernel[1] if kernel else "eigen")
@@ -77,26 +83,18 @@ class JaxLibrary(Library):
         self.resolved = {"mesh": "x".join(map(str, meshes[0])), "dataflow": ", ".join(moves)}
         self.resolved |= {"transport": "gloo", "backend": "jax-cpu"}
         self.moved = {} if moves else {"collective_bytes": 0}  # otherwise unknown
+        self.run()
 
     def _load(self, local):
-        """A NumPy array on the device of this rank, in the type of the operands; a copy unless it
-        is aligned."""
-        local = local.astype(self._type, copy=False)
-        return self.jax.device_put(local, self.jax.local_devices()[0])
-
-    def _compiled(self, a, b, transposed=(False, False), **options):
-        """The compiled matmul of two arrays."""
-
-        def multiply(*stored):
-            a, b = (x.T if flip else x for x, flip in zip(stored, transposed))
-            return self.jax.numpy.matmul(a, b, precision="highest")
-
-        return self.jax.jit(multiply, **options).lower(a, b).compile()
+        """A NumPy array on the device of this rank, in the type of the operands."""
+        return self.jax.device_put(
+            local.astype(self._type, copy=False), self.jax.local_devices()[0]
+        )
 
     def _local_gemm(self, a, b, c):
         """A function that multiplies NumPy arrays on this rank's device (C is allocated anew)."""
         a, b = self._load(a), self._load(b)
-        multiply = self._compiled(a, b)
+        multiply = self.jax.jit(self._matmul).lower(a, b).compile()
         return lambda: multiply(a, b).block_until_ready()
 
     def run(self):
@@ -108,11 +106,6 @@ class JaxLibrary(Library):
         return np.asarray(self.out.addressable_data(0)).astype(
             host_type(self.work.dtype), copy=False
         )
-
-
-def _axes(mesh) -> tuple[str, ...]:
-    """The names of the dimensions of a mesh."""
-    return tuple(map(str, range(len(mesh))))
 
 
 def spec_of(shape, placements, mesh) -> tuple[tuple[str, ...], ...]:
@@ -152,7 +145,7 @@ def start_jax(comm, nodes: int, threads: int) -> None:
             return
         jax.distributed.shutdown()
         clear_backends()
-    os.environ["NPROC"] = str(threads)  # XLA reads the size of its pool there, and nowhere else
+    os.environ["NPROC"] = str(threads)  # XLA's, read when its client starts
     host = comm.bcast("127.0.0.1" if nodes == 1 else socket.gethostname())
     os.environ["no_grpc_proxy"] = host
     for name, value in {
@@ -163,7 +156,7 @@ def start_jax(comm, nodes: int, threads: int) -> None:
         "jax_check_proxy_envs": False,
     }.items():
         jax.config.update(name, value)
-    with socket.socket() as reserved:  # keeps the port from others until gRPC has opened it, too
+    with socket.socket() as reserved:  # no other takes the port before gRPC
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind(("", 0))
         address = f"{host}:{comm.bcast(reserved.getsockname()[1])}"
