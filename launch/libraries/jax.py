@@ -25,7 +25,7 @@ _COLLECTIVES = re.compile(
 
 
 class JaxLibrary(Library):
-    """The compiled matmul of two placed arrays."""
+    """The compiled matmul."""
 
     name = "jax"
     description = "JAX: jax.jit of a matmul on arrays with NamedSharding, gloo"
