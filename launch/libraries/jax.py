@@ -98,14 +98,12 @@ class JaxLibrary(Library):
         return lambda: multiply(a, b).block_until_ready()
 
     def run(self):
-        """Call the compiled matmul, and wait for its end."""
+        """Call the compiled matmul, and wait."""
         self.out = self._multiply(*self.operands).block_until_ready()
 
     def result(self):
         """This rank's part of C, in a type that NumPy has."""
-        return np.asarray(self.out.addressable_data(0)).astype(
-            host_type(self.work.dtype), copy=False
-        )
+        return np.asarray(self.out.addressable_data(0)).astype(host_type(self.work.dtype))
 
 
 def spec_of(shape, placements, mesh) -> tuple[tuple[str, ...], ...]:
@@ -156,7 +154,7 @@ def start_jax(comm, nodes: int, threads: int) -> None:
         "jax_check_proxy_envs": False,
     }.items():
         jax.config.update(name, value)
-    with socket.socket() as reserved:  # no other takes the port before gRPC
+    with socket.socket() as reserved:  # until gRPC has the port
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind(("", 0))
         address = f"{host}:{comm.bcast(reserved.getsockname()[1])}"
