@@ -201,7 +201,7 @@ def test_jax_in_every_type_transposed_on_other_threads_and_what_it_refuses(ran):
     assert (found["still"].dataflow, found["still"].moved_bytes) == (None, 0)
     assert (found["double"].dataflow, found["double"].moved_bytes) == ("all-reduce", None)
     alone = found["one thread again"]
-    assert alone.blas.startswith("jax ") and alone.cpu_s <= 1.2 * alone.best_s * 6
+    assert alone.blas.startswith("jax ") and alone.cpu_s <= 1.1 * alone.time_s  # one core
 
 
 @pytest.mark.parametrize(
