@@ -9,6 +9,7 @@
 # make test-apart install drbench from a wheel, open its pages in a browser, run the tutorials and the GPU check
 #             (needs Debian's chromium and chromium-driver)
 # make test-torch  run the tests that need PyTorch, or wheels of CUDA (no GPU), in an environment of their own: .venv-torch
+# make test-jax run the tests that need JAX, in an environment of their own: .venv-jax
 # make lint   check the format and style (ruff), the types (mypy), and imports by the table of layers; changes nothing
 # make format correct the format and the order of imports
 # make docs   write the tables of the committed records into README, ARTIFACT and docs/
@@ -38,7 +39,7 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint,site]
 BIN := .venv/bin
 
-.PHONY: mlp install records figures test test-full artifact test-apart test-torch lint format docs docs-check site bench clean
+.PHONY: mlp install records figures test test-full artifact test-apart test-torch test-jax lint format docs docs-check site bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench sweep mlp $(if $(filter cupy,$(BACKEND)),-o backend=cupy) $(MLP_ARGS)
@@ -54,7 +55,7 @@ figures: .venv/.installed
 PYTEST := python -m pytest -n logical --maxprocesses 4
 
 test: .venv/.installed
-	$(BIN)/$(PYTEST) -m "not thorough and not papers and not apart and not torch and not wheels"
+	$(BIN)/$(PYTEST) -m "not thorough and not papers and not apart and not torch and not jax and not wheels"
 
 test-full: .venv/.installed
 	$(BIN)/$(PYTEST)
@@ -67,6 +68,9 @@ test-apart: .venv/.installed
 
 test-torch: .venv-torch/.installed
 	.venv-torch/bin/$(PYTEST) -m "(torch or wheels)$(if $(SAMPLE), and not thorough)"
+
+test-jax: .venv-jax/.installed
+	.venv-jax/bin/$(PYTEST) -m jax tests/launch/libraries
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
@@ -109,5 +113,11 @@ bench: .venv/.installed
 	.venv-torch/bin/python -c "import torch.distributed.tensor"
 	touch $@
 
+.venv-jax/.installed: pyproject.toml Makefile
+	$(PYTHON) -m venv .venv-jax
+	.venv-jax/bin/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) \
+		--editable ".[$(if $(MPI),$(MPI)$(comma))test,jax]"
+	touch $@
+
 clean:
-	rm -rf .venv .venv-torch build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-jax .venv-torch build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

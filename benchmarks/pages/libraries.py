@@ -27,6 +27,7 @@ _NAMES = {
     "cosma": "COSMA",
     "pylops": "pylops-mpi",
     "heat": "HeAT",
+    "jax": "JAX",
 }
 #: drbench's default layout of A, B and C.
 _DEFAULT = "block"

@@ -5,6 +5,8 @@ import io
 import os
 import select
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from drbench.errors import CaseFailed, DrbenchError
 
@@ -40,6 +42,18 @@ def stream(handle: int) -> io.TextIOWrapper:
     written raises CaseFailed, or :class:`ReaderGone`."""
     raw = io.BufferedWriter(_Stream(handle, "w", closefd=False))
     return io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=True)
+
+
+@contextmanager
+def diverted() -> Iterator[None]:
+    """A context in which what libraries print goes to standard error."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
 
 
 def open_streams() -> None:

@@ -38,7 +38,8 @@ def get_library(name: str) -> type[Library]:
     options = LIBRARIES[name]
     if name in _ADDED:
         return _ADDED[name]
-    library = importlib.import_module(f"{__name__}.{name.replace('+', '_')}").LIBRARY
+    module = importlib.import_module(f"{__name__}.{name.partition('+')[0]}")
+    library = module.ON_DRBENCH if name in ON_DRBENCH else module.LIBRARY
     library.options = options
     return library
 

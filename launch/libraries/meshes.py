@@ -12,8 +12,8 @@ from drbench.partitions.text import parse
 Placed = tuple[tuple, tuple]
 
 
-def find_placements(bound: Partition) -> Placed:
-    """The placements of a partition on its own mesh.
+def find_placements(bound: Partition, library: str = "dtensor") -> Placed:
+    """The placements of a partition on its own mesh, for a library.
 
     Raises
     ------
@@ -32,11 +32,11 @@ def find_placements(bound: Partition) -> Placed:
     try:
         spec = parse(to_placements(bound))
     except LayoutError as error:
-        raise UnsupportedError(f"dtensor: {error}") from None
+        raise UnsupportedError(f"{library}: {error}") from None
     odd = [placement for placement in spec.placements if placement not in (None, 0, 1)]
     if odd:
         raise UnsupportedError(
-            f"dtensor: {bound.text} has a pending sum or a strided shard, which our adapter does "
+            f"{library}: {bound.text} has a pending sum or a strided shard, which our adapter does "
             "not fill or check. Use S(0), S(1) and R, or --algorithm universal."
         )
     return spec.placements, spec.mesh or (bound.nprocs,)

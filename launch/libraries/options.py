@@ -37,7 +37,7 @@ def check_splits(text: str) -> str:
 
 #: Libraries executed by drbench: shown with the others, but not compared as a library.
 ON_DRBENCH = ("dtensor+drbench",)
-#: Options of every library, by its name, which is that of its module (with + as _).
+#: Options of every library, by its name, which is that of its module up to a +.
 LIBRARIES: dict[str, dict[str, Option]] = {
     "dtensor": named(
         Option("device", ("cpu", "cuda"), help="where the operands are.", default_text="cpu")
@@ -74,6 +74,7 @@ LIBRARIES: dict[str, dict[str, Option]] = {
     ),
     "pylops": {},
     "heat": {},
+    "jax": {},
     "symm_mem": _FLOW,
     "cublasmp": _FLOW,
 }

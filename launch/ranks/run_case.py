@@ -55,6 +55,7 @@ from drbench.launch.cases.peaks import Peaks, compute_column, with_peak
 from drbench.launch.host.files import check_csv, check_output, output_record, write_output
 from drbench.launch.host.leftovers import mapped_files
 from drbench.launch.host.mpi import STRANGERS, launched, started_by_us
+from drbench.launch.host.streams import diverted
 from drbench.launch.libraries import LIBRARIES, get_library, require_library
 from drbench.launch.libraries.base import host_type
 from drbench.measure.noise import Timed, nearest_to_median, ratio_columns, turn_of
@@ -427,7 +428,8 @@ def _prepare_library(
     threadpoolctl.threadpool_limits(threads)
     asked, problem = problem, replace(problem, dtype=host_type(problem.dtype))  # as verified
     memory.check(topology, partial(Need.of, problem, comm.rank, case.gemm_only), None, mem_limit)
-    job = library(asked, topology, fill, threads, options, case.compute)
+    with diverted():
+        job = library(asked, topology, fill, threads, options, case.compute)
     try:
         threadpoolctl.threadpool_limits(threads)  # also those that the library has loaded meanwhile
         columns.update(

@@ -57,11 +57,12 @@ ALGORITHMS = {
     "cosma": LineStyle("#8C8C8C", "h", _BROKEN),
     "heat": LineStyle("#B2182B", "*", _DASHED),
     "pylops": LineStyle("#2F6F6F", "d", _DOTTED),
+    "jax": LineStyle("#7A4988", "P", _BROKEN),
     "symm_mem": LineStyle("#A63603", "H", _DASHED),
     "cublasmp": LineStyle("#4D7C0F", "8", _DASHED),
 }
 #: Those of them that are other people's libraries.
-LIBRARIES = ("dtensor", "scalapack", "cosma", "pylops", "heat", "symm_mem", "cublasmp")
+LIBRARIES = ("dtensor", "scalapack", "cosma", "pylops", "heat", "jax", "symm_mem", "cublasmp")
 #: drbench under another library, with that one's BLAS.
 ON_DRBENCH = ("dtensor+drbench",)
 

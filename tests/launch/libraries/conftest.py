@@ -12,7 +12,9 @@ def nothing_installed(monkeypatch):
     monkeypatch.setattr(
         importlib.util,
         "find_spec",
-        lambda name, *more: None if name in ("torch", "heat", "pylops_mpi") else real(name, *more),
+        lambda name, *more: (
+            None if name in ("torch", "heat", "jax", "pylops_mpi") else real(name, *more)
+        ),
     )
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("DRBENCH_SCALAPACK", "/nowhere/libscalapack.so")

@@ -9,6 +9,7 @@ import pytest
 
 from drbench.algorithms.mesh import parse_mesh
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
+from drbench.launch.host.streams import diverted
 from drbench.launch.libraries import LIBRARIES, get_library, require_library
 from drbench.launch.libraries.base import own_words
 from drbench.launch.libraries.cosma import read_times
@@ -143,6 +144,14 @@ def test_the_words_of_a_refusal_are_one_line_of_readable_length():
         and 290 < len(described) <= 300
         and described.endswith("...")
     )
+
+
+def test_what_a_library_prints_goes_to_standard_error_until_it_has_started(capfd):
+    with pytest.raises(ZeroDivisionError), diverted():
+        os.write(1, b"its words ")
+        raise ZeroDivisionError
+    os.write(1, b"ours")
+    assert capfd.readouterr() == ("ours", "its words ")
 
 
 @pytest.mark.parametrize("text", [*"3x2 2 x 0x4 2x2x1 -2x-2".split(), ""])

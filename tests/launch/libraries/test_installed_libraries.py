@@ -1,5 +1,6 @@
 """Installed libraries are run and verified; others are skipped with the reason."""
 
+import itertools
 import json
 
 import pytest
@@ -48,7 +49,7 @@ def check_exact(records):
 
 
 #: Their settings run with those of other tests.
-TOGETHER = {"cosma", "scalapack", "dtensor", "dtensor+drbench"}
+TOGETHER = {"cosma", "scalapack", "dtensor", "dtensor+drbench", "jax"}
 
 
 @pytest.mark.parametrize("name", sorted(LIBRARIES.keys() - TOGETHER))
@@ -149,13 +150,69 @@ def test_pylops_refuses_ranks_that_make_no_square(ran):
     assert record.status == "unsupported" and "must be a square number" in record.reason
 
 
-@pytest.mark.torch
-def test_a_run_of_dtensor_ends_in_order(drbench):
-    found = get_library("dtensor").available()
+#: Libraries and their markers.
+RUN = {"dtensor": "torch", "jax": "jax"}
+
+
+ON_A_MESH = ["row", "column", "block", "S(1),S(0)@2x2", "column/c2", "R"]
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("ranks, some", [(1, None), (2, None), *((4, a) for a in ON_A_MESH)])
+def test_jax_is_exact_for_every_layout_of_a_b_and_c(ran, ranks, some):
+    """216 triples on four ranks: each matrix in each of six layouts."""
+    texts = ON_A_MESH if some else ["row", "column", "R"]
+    triples = [*itertools.product([some] if some else texts, texts, texts)]
+    cases = [{"algorithm": "jax", **dict(zip("abc", triple))} for triple in triples]
+    for triple, record in zip(triples, check_exact(ran(ranks, *cases)), strict=True):
+        assert (record.a, record.b, record.c) == triple and record.transport == "gloo"
+
+
+@pytest.mark.jax
+def test_jax_in_every_type_transposed_on_other_threads_and_what_it_refuses(ran):
+    given = {
+        "double": {"dtype": "float64", "a": "column", "b": "row"},
+        "complex": {"dtype": "complex64", "b": "column", "transpose": "a"},
+        "complex double": {"dtype": "complex128", "transpose": "ab"},
+        "narrow": {"dtype": "bfloat16:float32", "k": 648, "a": "column", "b": "row"},
+        "uniform": {"fill": "uniform", "k": 4032, "gemm_only": True},
+        "two threads": {"threads": 2, "m": 516, "n": 516, "k": 516},
+        "one thread again": {"m": 516, "n": 516, "k": 516, "a": "R", "iters": 20},
+        "still": {"a": "R", "b": "column", "c": "column"},
+        "unequal meshes": {"a": "block:2x3", "b": "block:3x2", "c": "row"},
+        "uneven": {"m": 25},
+        "tiles": {"a": "tiles:2x2@2x3"},
+        "tf32": {"compute": "tf32"},
+        "narrow uniform": {"dtype": "bfloat16:float32", "fill": "uniform"},
+    }
+    size = {"m": 24, "n": 36, "k": 48}
+    found = dict(
+        zip(given, ran(6, *({"algorithm": "jax"} | size | each for each in given.values())))
+    )
+    words = "25 rows on 6 ranks", "jax: tiles", "arithmetic of GPUs", "cannot be verified"
+    for name, word in zip([*given][-4:], words):
+        refused = found.pop(name)
+        assert refused.status == "unsupported" and word in refused.reason
+    uniform = found.pop("uniform")
+    # 4032 products of float32, none rounded to fewer digits
+    assert uniform.status == "ok" and 0 < uniform.error < 1 and uniform.gemm_only_gflops > 0
+    check_exact(found.values())
+    assert (found["narrow"].dtype, found["narrow"].dataflow) == ("bfloat16", "all-reduce")
+    assert (found["still"].dataflow, found["still"].moved_bytes) == (None, 0)
+    assert (found["double"].dataflow, found["double"].moved_bytes) == ("all-reduce", None)
+    alone = found["one thread again"]
+    assert alone.blas.startswith("jax ") and alone.cpu_s <= 1.1 * alone.time_s  # one core
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=getattr(pytest.mark, mark)) for name, mark in RUN.items()]
+)
+def test_a_run_of_a_library_ends_in_order(drbench, name):
+    found = get_library(name).available()
     if not found.ok:
         pytest.skip(f"{found.what}. {found.get}")
     ended = drbench(
-        *"run -p 2 -m 24 -n 32 -k 40 --algorithm dtensor --iters 1 --budget 0 --json".split(),
+        *f"run -p 2 -m 24 -n 32 -k 40 --algorithm {name} --iters 1 --budget 0 --json".split(),
         timeout=90,
     )
     assert (ended.returncode, ended.left) == (0, ()) and json.loads(ended.stdout)[
