@@ -61,12 +61,8 @@ def predict_drbench(
     )
     machine, item = _machine(dtype, in_place), Problem(m, n, k, 1, dtype=dtype).itemsize
     whole = summed(A), summed(B)
-    sums = sum(
-        elements
-        for old, new in zip((A, B), whole)
-        if old is not new
-        for *_, elements in flows(old, new)
-    )
+    pending = [pair for pair in zip((A, B), whole) if pair[0] is not pair[1]]
+    sums = sum(elements for pair in pending for *_, elements in flows(*pair))
     # each element is read, and added to what is read and written
     sums_s = machine.compute.memory_s(3 * sums / ranks * item)
     sums_s += sums / ranks * item / machine.links[0].bandwidth_bytes_per_s
@@ -77,7 +73,7 @@ def predict_drbench(
         universal.trace(problem, x * ranks // count, machine=cores(dtype), **options)
         for x in range(count)
     ]
-    return _CALL_S + sums_s + simulate(traces, machine).time_s
+    return (1 + len(pending)) * _CALL_S + sums_s + simulate(traces, machine).time_s
 
 
 def predict_stock(changes: tuple, dtype: str) -> float:
