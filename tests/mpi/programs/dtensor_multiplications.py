@@ -187,7 +187,7 @@ def torchs():
         costs._GLOO_S = 0.0  # else small matrices are all cheaper by drbench
         mine, got = took(lambda: pending[0] @ pending[1])
     found["dearer"] = not mine and is_right(got, large @ small, line)
-    found["why"] = "drbench is predicted to take longer" in drbench.torch.counts().stock
+    found["why"] = "predicted to take longer" in str(drbench.torch.counts().stock)
     found["cheaper"] = square()[0]
     # other local tensors
     kinds = [torch.empty(4, 16, device="meta"), TwoTensor(torch.ones(4, 16), torch.ones(4, 16))]
@@ -453,7 +453,8 @@ def hooked(table, count):
             observed = a @ a
         right["declined"] = is_right(observed, A @ A, mesh) and len(hook.answered) == cases + 1
         right["no handler"] = drbench.torch.private.MM not in drbench.torch.private.handlers()
-        finish_left = finish()
+        by_torch = by_hook = placed = observed = None
+        left = finish()
         install(when="always")  # also where torch redistributes nothing, and asks no hook
         whole = dtensor(A, mesh, (Replicate(),))
         a @ whole
@@ -461,8 +462,7 @@ def hooked(table, count):
         gpu = SimpleNamespace(args_spec=[SimpleNamespace(mesh=SimpleNamespace(device_type="cuda"))])
         select = hook._op_algorithm_selectors[drbench.torch.private.MM]
         right["others"] = select(gpu, "strategy") == (gpu, "strategy") and select is not other
-        by_torch = by_hook = placed = observed = None
-        left = finish() + finish_left
+        left += finish()
     a = whole = None
     right["answered"] = cases > count // 4
     return first | {"right": {name: everywhere(each) for name, each in right.items()}, "more": left}
