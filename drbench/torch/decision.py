@@ -84,8 +84,9 @@ def out(*placements: Placement) -> Iterator[None]:
     """A context manager in which multiplications return these placements.
 
     In a multiplication of more than two dimensions, as of ``torch.nn.Linear``, rows are all
-    dimensions but the last. The placements apply to a backward pass only if
-    that, too, is called inside the context manager: then to the gradients' multiplications.
+    dimensions but the last. What counts is where a multiplication is called: a backward pass that
+    is called inside the context manager returns its gradients in these placements, one after it in
+    torch's.
 
     Parameters
     ----------
