@@ -59,19 +59,19 @@ def predict_drbench(
     A, B, C = (
         partition(text, shape, ranks) for text, shape in zip(layouts, ((m, k), (k, n), (m, n)))
     )
-    machine, item = _machine(dtype, in_place), Problem(m, n, k, 1, dtype=dtype).itemsize
     whole = summed(A), summed(B)
     pending = [pair for pair in zip((A, B), whole) if pair[0] is not pair[1]]
-    sums = sum(elements for pair in pending for *_, elements in flows(*pair))
-    # each element is read, and added to what is read and written
-    sums_s = machine.compute.memory_s(3 * sums / ranks * item)
-    sums_s += sums / ranks * item / machine.links[0].bandwidth_bytes_per_s
     problem = Problem(m, n, k, ranks, *whole, C, dtype)  # type: ignore[arg-type]  # bound there
+    nbytes = sum(elements for pair in pending for *_, elements in flows(*pair)) / ranks
+    nbytes *= problem.itemsize
+    machine = _machine(dtype, in_place)
+    # each element is read, and added to what is read and written
+    sums_s = machine.compute.memory_s(3 * nbytes)
+    sums_s += nbytes / machine.links[0].bandwidth_bytes_per_s
     universal, options = get_algorithm("universal"), resolve_universal(problem, in_place)
-    count = min(ranks, _ASKED)
     traces = [
-        universal.trace(problem, x * ranks // count, machine=cores(dtype), **options)
-        for x in range(count)
+        universal.trace(problem, rank, machine=cores(dtype), **options)
+        for rank in range(0, ranks, ceil_div(ranks, _ASKED))
     ]
     return (1 + len(pending)) * _CALL_S + sums_s + simulate(traces, machine).time_s
 
@@ -85,43 +85,35 @@ def predict_stock(changes: tuple, dtype: str) -> float:
         Of addmm's first argument, A, B and C, each before and after.
     dtype : str
     """
-    *_, (_, a), (_, b), (c, _) = changes
-    mesh, item = a.mesh, a.tensor_meta.dtype.itemsize
+    *_, (_, a), (_, b), _ = changes
+    mesh = a.mesh
     (m, k), (_, n) = (
         partition(
             layout_text(spec.placements, mesh.shape), tuple(spec.tensor_meta.shape), mesh.size()
         ).local_shape(0)
         for spec in (a, b)
     )
-    seconds = _machine(dtype, True).compute.gemm_s(m, n, k, item)
-    return seconds + sum(redistribution_s(stock_steps(*change), change[0]) for change in changes)
+    gemm_s = _machine(dtype, True).compute.gemm_s(m, n, k, a.tensor_meta.dtype.itemsize)
+    return gemm_s + sum(redistribution_s(*change) for change in changes)
 
 
-def redistribution_s(steps: list, spec: Any) -> float:
-    """Seconds of a redistribution by torch.
-
-    Parameters
-    ----------
-    steps : list
-        Of :func:`drbench.torch.private.stock_steps`.
-    spec : DTensorSpec
-        Of the tensor.
-    """
-    nbytes = received(steps, spec) * spec.tensor_meta.dtype.itemsize
-    return len(steps) * _GLOO_S + nbytes / _GLOO_BYTES_PER_S
+def redistribution_s(old: Any, new: Any) -> float:
+    """Seconds in which torch redistributes a tensor between two specs."""
+    steps = stock_steps(old, new)
+    return len(steps) * _GLOO_S + received_bytes(steps, old) / _GLOO_BYTES_PER_S
 
 
-def received(steps: list, spec: Any) -> float:
-    """Elements that each rank receives in the steps of a redistribution by torch, which pads parts
-    to one size."""
-    shape, count = spec.tensor_meta.shape, 0.0
+def received_bytes(steps: list, spec: Any) -> float:
+    """Bytes that each rank receives in the steps of a redistribution by torch
+    (:func:`drbench.torch.private.stock_steps`), which pads parts to one size."""
+    meta, count = spec.tensor_meta, 0.0
     for ranks, share, old, new in steps:
-        extents = [shape[placement.dim] for placement in (old, new) if hasattr(placement, "dim")]
+        extents = [meta.shape[part.dim] for part in (old, new) if hasattr(part, "dim")]
         padded = prod(ceil_div(extent, ranks) * ranks / max(extent, 1) for extent in extents[:1])
         # a sum that is replicated is scattered and gathered
-        again = old.is_partial() and new.is_replicate()
-        count += prod(shape) * share * padded * (ranks - 1) / ranks * (1 + again)
-    return count
+        times = 1 + (old.is_partial() and new.is_replicate())
+        count += share * padded * (ranks - 1) / ranks * times
+    return count * prod(meta.shape) * meta.dtype.itemsize
 
 
 def _machine(dtype: str, in_place: bool) -> Machine:

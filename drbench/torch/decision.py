@@ -215,8 +215,7 @@ def decide(
     if changes and when == "auto" and not why and 0 not in (m, n, k):
         ours_s = predict_drbench((m, n, k), layouts, TYPES[meta.dtype], mesh.size(), in_place)
         if bias:
-            read = spec_like(terms[0], bias[0])
-            ours_s += redistribution_s(stock_steps(terms[0], read), read)
+            ours_s += redistribution_s(terms[0], spec_like(terms[0], bias[0]))
         seconds = ours_s, predict_stock(changes, TYPES[meta.dtype])
         if ours_s > seconds[1]:
             why = "drbench is predicted to take longer"

@@ -311,11 +311,12 @@ class Installed:
             return None
         table = private.handlers()
         table.pop(op, None)  # another thread may be here, too
-        silent, self._silent = self._silent, True
+        self._silent = True
         try:
             result = op(*args, **kwargs)
         finally:
-            table[op], self._silent = self._handled[op], silent
+            table[op] = self._handled[op]
+            self._silent = False
         if spec is not None and result.placements != spec.placements:
             result = private.redistributed(result, spec)
         return result

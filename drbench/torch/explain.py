@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from drbench.errors import UsageError
 
 from . import private
-from .costs import received
+from .costs import received_bytes
 from .decision import DispatchDecision
 from .dispatch import installed
 
@@ -143,8 +143,7 @@ def _stock_moves(decision: DispatchDecision) -> tuple[tuple, int | None]:
                 f"{name} from {_placements_text(old.placements)} to "
                 f"{_placements_text(new.placements)}"
             )
-            item = old.tensor_meta.dtype.itemsize
-            nbytes += received(steps, old) * old.mesh.size() * item
+            nbytes += received_bytes(steps, old) * old.mesh.size()
     return tuple(text), round(nbytes)
 
 
