@@ -174,7 +174,7 @@ def test_where_torch_has_a_hook_for_algorithms_drbench_answers_it_exactly(answer
     table = TABLES[name][-1] | {"c": [""] * 3 + ["RR", "0P"]}
     if name == "drawn":
         table |= {"dtype": ["float64"]}  # torch cannot gather a conjugated gradient
-    found = answer(4, "multiplications", "hooked", table, 60)
+    found = answer(4, "multiplications", "hooked", table, 30)
     assert (found["wrong"], found["left"], found["more"]) == ([], 0, 0)
     assert [name for name, right in found["right"].items() if not right] == []
 
