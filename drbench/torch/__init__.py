@@ -25,7 +25,7 @@ from .decision import out
 from .dispatch import Counts, Installed
 from .explain import Explanation, explain
 from .install import counts, install, uninstall
-from .parameters import adopt, empty
+from .parameters import adopt, empty, symmetric
 from .styles import ColumnParallel, RowParallel
 
 __all__ = [
@@ -40,5 +40,6 @@ __all__ = [
     "explain",
     "install",
     "out",
+    "symmetric",
     "uninstall",
 ]

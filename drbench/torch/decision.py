@@ -6,22 +6,21 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
-from math import prod
 from typing import Any
 
 import torch
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.placement_types import Placement
 
-from drbench.algorithms.universal.choice import busiest_rank
 from drbench.errors import UsageError
-from drbench.partitions import ceil_div, partition
-from drbench.partitions.redistribution import flows, summed
-from drbench.program.problem import Problem
 
+from .costs import predict_drbench, predict_stock, redistribution_s
 from .layouts import layout_text
 from .private import (
+    BMM,
     MM,
+    handlers,
+    handling,
     in_default_order,
     spec_like,
     spec_of,
@@ -66,6 +65,8 @@ class DispatchDecision:
         then has just the part that its part of C needs.
     local : bool
         Stock would only multiply the local tensors.
+    seconds : (float, float), or None
+        Predicted of drbench and of stock, where they were compared.
     """
 
     who: str
@@ -75,6 +76,7 @@ class DispatchDecision:
     changes: tuple | None = None
     bias: tuple = ()
     local: bool = False
+    seconds: tuple[float, float] | None = None
 
 
 @contextlib.contextmanager
@@ -82,8 +84,9 @@ def out(*placements: Placement) -> Iterator[None]:
     """A context manager in which multiplications return these placements.
 
     In a multiplication of more than two dimensions, as of ``torch.nn.Linear``, rows are all
-    dimensions but the last. The placements apply to a backward pass only if
-    that, too, is called inside the context manager: then to the gradients' multiplications.
+    dimensions but the last. What counts is where a multiplication is called: a backward pass that
+    is called inside the context manager returns its gradients in these placements, one after it in
+    torch's.
 
     Parameters
     ----------
@@ -112,11 +115,13 @@ def out(*placements: Placement) -> Iterator[None]:
     (Shard(dim=1),)
     >>> drbench.torch.uninstall()
     """
-    token = _wanted.set(tuple(placements))
-    try:
-        yield
-    finally:
-        _wanted.reset(token)
+    owner = getattr(handlers().get(BMM), "__self__", None)
+    with handling(getattr(owner, "requested", {})):
+        token = _wanted.set(tuple(placements))
+        try:
+            yield
+        finally:
+            _wanted.reset(token)
 
 
 def wanted() -> tuple | None:
@@ -125,7 +130,13 @@ def wanted() -> tuple | None:
 
 
 def decide(
-    op: Any, args: tuple, kwargs: dict, placements: tuple | None, when: str, ranks: int
+    op: Any,
+    args: tuple,
+    kwargs: dict,
+    placements: tuple | None,
+    when: str,
+    ranks: int,
+    in_place: bool = True,
 ) -> DispatchDecision:
     """Decide who multiplies the last two of ``args``.
 
@@ -138,10 +149,12 @@ def decide(
     placements : tuple of Placement, optional
         Requested for the result.
     when : str
-        ``auto``: drbench if stock would move elements, and drbench not more of them; ``always``:
-        whenever drbench can.
+        ``auto``: drbench if stock would move elements, and drbench is predicted to take no longer;
+        ``always``: whenever drbench can; ``never``.
     ranks : int
         Ranks that MPI has started.
+    in_place : bool
+        Ranks read each other's memory.
 
     Raises
     ------
@@ -185,6 +198,8 @@ def decide(
         why = f"MPI has started {ranks} ranks, the mesh has others"
     elif not all(map(in_default_order, (sa, sb, spec))):
         why = "mesh dimensions shard in another order than from left to right"
+    elif when == "never":
+        why = "when is never"
     moves = changes is None or any(stock_steps(*change) for change in changes)
     if when == "auto" and not (why or moves):
         unchanged = all(old.placements == new.placements for old, new in changes or ())
@@ -196,16 +211,16 @@ def decide(
             layouts = tuple(layout_text(spec.placements, mesh.shape) for spec in (sa, sb, spec))
         except ValueError as error:
             why = str(error)
+    seconds = None
     if changes and when == "auto" and not why and 0 not in (m, n, k):
-        stock = sum(cost_of(stock_steps(*change), change[0]) for change in changes)
-        ours = _moved((m, n, k), layouts, mesh.size())
+        ours_s = predict_drbench((m, n, k), layouts, TYPES[meta.dtype], mesh.size(), in_place)
         if bias:
-            read = spec_like(terms[0], bias[0])
-            ours += cost_of(stock_steps(terms[0], read), read)
-        if ours > stock:
-            why = f"drbench would move {ours / stock:.2g} times as much"
+            ours_s += redistribution_s(terms[0], spec_like(terms[0], bias[0]))
+        seconds = ours_s, predict_stock(changes, TYPES[meta.dtype])
+        if ours_s > seconds[1]:
+            why = "drbench is predicted to take longer"
     if why:
-        return DispatchDecision("stock", why, spec, layouts, changes, bias)
+        return DispatchDecision("stock", why, spec, layouts, changes, bias, seconds=seconds)
     why = "operands are read in place, nothing is gathered"
     if changes is None:
         why = "stock cannot multiply these placements"
@@ -213,7 +228,7 @@ def decide(
         why = "nothing has to move, but drbench is to multiply always"
     elif not any(stock_steps(*change) for change in changes[:-1]):
         why = "stock would redistribute its result"
-    return DispatchDecision("drbench", why, spec, layouts, changes, bias)
+    return DispatchDecision("drbench", why, spec, layouts, changes, bias, seconds=seconds)
 
 
 def _fit(*shapes: tuple) -> bool:
@@ -251,44 +266,6 @@ def bias_layout(term: Any, spec: Any) -> tuple[tuple, bool]:
     if all(is_alike(*pair) for pair in pairs):
         return tuple(term.placements), True
     return tuple(x if x.is_partial() and x == y else Replicate() for x, y in pairs), False
-
-
-def cost_of(steps: list, spec: Any, add: int = 3) -> float:
-    """Elements that each rank receives in the steps of a redistribution by torch, which pads parts
-    to one size; a sum counts as ``add``, as drbench counts its own
-    (:func:`drbench.algorithms.universal.choice.busiest_rank`).
-
-    Parameters
-    ----------
-    steps : list
-        Of :func:`drbench.torch.private.stock_steps`.
-    spec : DTensorSpec
-        Of the tensor.
-    add : int
-        Elements that the sum of one element counts as.
-    """
-    shape, cost = spec.tensor_meta.shape, 0.0
-    for ranks, share, old, new in steps:
-        extents = [shape[placement.dim] for placement in (old, new) if hasattr(placement, "dim")]
-        padded = prod(ceil_div(extent, ranks) * ranks / max(extent, 1) for extent in extents[:1])
-        remote = prod(shape) * share * padded * (ranks - 1) / ranks
-        # on CPUs torch gathers, too, where it changes the sharded dimension
-        cost += remote * (add + new.is_replicate() if old.is_partial() else 1)
-    return cost
-
-
-def _moved(sizes: tuple[int, int, int], layouts: tuple[str, ...], ranks: int) -> float:
-    """Elements that the busiest rank moves if drbench multiplies, sums three times; of pending sums
-    the mean."""
-    m, n, k = sizes
-    A, B, C = (
-        partition(text, shape, ranks) for text, shape in zip(layouts, ((m, k), (k, n), (m, n)))
-    )
-    whole = summed(A), summed(B)
-    pending = [pair for pair in zip((A, B), whole) if pair[0] is not pair[1]]
-    sums = sum(elements for pair in pending for *_, elements in flows(*pair))
-    problem = Problem(m, n, k, ranks, *whole, C)  # type: ignore[arg-type]  # bound there
-    return 3 * sums / ranks + min(busiest_rank(problem, matrix) for matrix in "CBA")
 
 
 def _fitting(placements: tuple, mesh: Any) -> tuple:

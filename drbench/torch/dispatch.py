@@ -4,6 +4,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,13 +63,24 @@ class Installed:
     heap : str or int
         Bytes of each rank's part of the heap of each context.
     when : str
-        ``auto`` or ``always``.
+        ``auto``, ``always`` or ``never``.
     options : dict
         Of :func:`drbench.init`.
+    in_place : bool
+        Ranks read each other's memory.
+
+    Attributes
+    ----------
+    requested : dict
+        Handlers that are registered only while placements are requested, because else torch's own
+        hook asks.
     """
 
-    def __init__(self, comm: MPI.Intracomm, heap: str | int, when: str, options: dict):
+    def __init__(
+        self, comm: MPI.Intracomm, heap: str | int, when: str, options: dict, in_place: bool = True
+    ):
         self.comm, self.heap, self.when, self.options = comm, heap, when, options
+        self.in_place = in_place
         self._contexts: dict[tuple, Context | None] = {}
         self._decisions: dict[tuple, DispatchDecision] = {}
         self._known: dict[tuple, tuple] = {}  # by the identity of specs, which are kept
@@ -81,22 +93,24 @@ class Installed:
             **dict.fromkeys(private.UNDIVIDED, self._handle_undivided),
             **dict.fromkeys((private.BMM, private.BADDBMM), self._handle_batched),
         }
-        self._before: dict = {}
+        self.requested: dict = {}
+        self._registered = ExitStack()
+        #: Torch's hook is asking; torch is to multiply whatever it asks.
+        self._asked = self._silent = False
 
     # -- installing
 
     def enter(self) -> None:
-        """Register the handlers with DTensor."""
-        table = private.handlers()
-        self._before = {op: table[op] for op in self._handled if op in table}
-        table.update(self._handled)
+        """Register with DTensor: where torch has a hook for algorithms, multiplications there."""
+        handled = dict(self._handled)
+        if self.when == "auto" and private.answer_hook(self._answer):
+            self.requested = {op: handled.pop(op) for op in (private.MM, private.ADDMM)}
+        self._registered.enter_context(private.handling(handled))
 
     def leave(self) -> None:
         """Remove the handlers and close the contexts (collective)."""
-        table = private.handlers()
-        for op in self._handled:
-            table.pop(op, None)
-        table.update(self._before)
+        self._registered.close()
+        self._silent, self.requested = True, {}
         self._forget()
         for context in self._contexts.values():
             if context is not None:
@@ -188,7 +202,8 @@ class Installed:
         if decision is None:
             if len(self._decisions) >= _MOST_DECISIONS:
                 self._forget()
-            decision = decide(op, args, kwargs, placements, self.when, self.comm.size)
+            how = self.when, self.comm.size, self.in_place
+            decision = decide(op, args, kwargs, placements, *how)
             self._decisions[key] = decision
         if len(self._known) >= _MOST_DECISIONS:
             self._known.clear()
@@ -250,7 +265,8 @@ class Installed:
             return self._stock(op, args, kwargs, "torch.compile traces the program")
         a, b = args[-2:]
         decision = self.decision(op, args, kwargs)
-        if other := next(filter(None, map(private.other_memory, args)), ""):
+        memory = map(private.other_memory, map(private.local_of, args))
+        if other := next(filter(None, memory), ""):
             why = f"local tensors ({other}) are multiplied by torch alone"
             return self._stock(op, args, kwargs, why, decision.out)
         if decision.local and not private.watched():  # as stock multiplies, without its dispatch
@@ -278,15 +294,29 @@ class Installed:
         self._tally["drbench"] += 1
         return private.wrapped(local, decision.out)
 
+    def _answer(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        """What torch's hook is answered: a result by drbench, or None."""
+        if self._silent:
+            return None
+        self._asked = True
+        try:
+            return self.multiply(op, args, kwargs)
+        finally:
+            self._asked = False
+
     def _stock(self, op: Any, args: tuple, kwargs: dict, why: str, spec: Any = None) -> Any:
-        """The result of stock torch, in the requested placements."""
+        """The result of stock torch, in the requested placements; None if torch's hook asks."""
         self._reasons[why] += 1
+        if self._asked:
+            return None
         table = private.handlers()
         table.pop(op, None)  # another thread may be here, too
+        self._silent = True
         try:
             result = op(*args, **kwargs)
         finally:
             table[op] = self._handled[op]
+            self._silent = False
         if spec is not None and result.placements != spec.placements:
             result = private.redistributed(result, spec)
         return result
@@ -327,7 +357,7 @@ def installed() -> Installed:
     UsageError
         If drbench is not installed.
     """
-    handler = private.handlers().get(private.MM)
+    handler = private.handlers().get(private.BMM)
     owner = getattr(handler, "__self__", None)
     if not isinstance(owner, Installed):
         raise UsageError("drbench.torch is not installed. Call drbench.torch.install() first.")

@@ -10,7 +10,8 @@ from torch.distributed.tensor import DTensor
 from drbench.errors import UsageError
 
 from . import private
-from .decision import DispatchDecision, cost_of
+from .costs import received_bytes
+from .decision import DispatchDecision
 from .dispatch import installed
 
 
@@ -38,6 +39,8 @@ class Explanation:
         Moved by this rank's steps, by counter; empty for stock.
     plan : str
         The plan as text (:class:`drbench.library.explain.PlanExplanation`); empty for stock.
+    seconds : (float, float), or None
+        Predicted of drbench and of stock, if that decides; None if not.
     """
 
     who: str
@@ -49,10 +52,14 @@ class Explanation:
     stationary: str
     own_bytes: dict
     plan: str
+    seconds: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         out = "" if self.placements is None else f", result {_placements_text(self.placements)}"
         lines = [f"{self.who}: {self.why}{out}"]
+        if self.seconds:
+            ours, stock = (f"{1e3 * seconds:.3g} ms" for seconds in self.seconds)
+            lines.append(f"predicted: drbench {ours}, stock {stock}")
         if self.moved_bytes is not None:
             lines.append(f"drbench moves {self.moved_bytes} bytes")
         moves = "; ".join(self.stock_moves) or "nothing"
@@ -119,6 +126,7 @@ def explain(A: DTensor, B: DTensor, bias: DTensor | None = None) -> Explanation:
         stationary,
         own,
         plan,
+        decision.seconds,
     )
 
 
@@ -135,8 +143,7 @@ def _stock_moves(decision: DispatchDecision) -> tuple[tuple, int | None]:
                 f"{name} from {_placements_text(old.placements)} to "
                 f"{_placements_text(new.placements)}"
             )
-            item = old.tensor_meta.dtype.itemsize
-            nbytes += cost_of(steps, old, add=1) * old.mesh.size() * item
+            nbytes += received_bytes(steps, old) * old.mesh.size()
     return tuple(text), round(nbytes)
 
 

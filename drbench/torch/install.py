@@ -13,7 +13,7 @@ from .blas import TorchBlas
 from .dispatch import Counts, Installed, installed
 from .ranks import check_ranks, report_once, start_process_group
 
-_WHEN = ("auto", "always")
+_WHEN = ("auto", "always", "never")
 
 
 def install(
@@ -35,8 +35,9 @@ def install(
         Bytes of each rank's part of the heap. Each set of ranks that multiplies (a mesh, a
         sub-mesh) has a heap of its own; memory is used only once tensors are allocated.
     when : str
-        ``auto``: drbench multiplies if stock would move elements before or after, and drbench moves
-        no more of them; ``always``: whenever it can.
+        ``auto``: drbench multiplies if stock would move elements before or after, and drbench is
+        predicted to take no longer (:mod:`drbench.torch.costs`); ``always``: whenever it can;
+        ``never``: stock, to compare.
     blas : "torch", "auto" or object
         Performs local GEMMs: torch's own, or what :func:`drbench.init` takes.
     transport : str
@@ -52,7 +53,8 @@ def install(
     ------
     MissingError
         Under torchrun, with the mpiexec command to use instead, or another launcher that started
-        ranks which MPI does not connect; or if this torch lacks a private name that drbench needs.
+        ranks which MPI does not connect; or if this torch lacks a private function of DTensor that
+        drbench needs: the functions decide, not the version.
     UsageError
         If it is installed already, or ranks of MPI and of torch.distributed differ.
 
@@ -67,7 +69,9 @@ def install(
     >>> drbench.torch.uninstall()
     """
     if when not in _WHEN:
-        raise UsageError(f"when must be auto or always, got {when!r}.{did_you_mean(when, _WHEN)}")
+        raise UsageError(
+            f"when must be auto, always or never, got {when!r}.{did_you_mean(when, _WHEN)}"
+        )
     try:
         comm = start_mpi(comm)
     except MissingError as refusal:
@@ -79,17 +83,19 @@ def install(
         )
     with Topology(comm) as topology:
         start_process_group(comm, topology.nodes)
+        in_place = topology.nodes == 1 and transport != "rma"
     check_ranks(comm)
     private.probe(init_device_mesh("cpu", (comm.size,)))
     chosen = TorchBlas() if isinstance(blas, str) and blas == "torch" else blas
-    state = Installed(comm.Dup(), heap, when, {"blas": chosen, "transport": transport})
+    options = {"blas": chosen, "transport": transport}
+    state = Installed(comm.Dup(), heap, when, options, in_place)
     state.enter()
     return state
 
 
 def _handler() -> Any:
     try:
-        return private.handlers().get(private.MM)
+        return private.handlers().get(private.BMM)
     except AttributeError:  # probe() reports what is missing
         return None
 

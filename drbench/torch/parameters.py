@@ -1,8 +1,11 @@
 """Tensors allocated in the heap, so that multiplications copy nothing."""
 
+import contextlib
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -85,6 +88,57 @@ def empty(
     )
 
 
+@contextlib.contextmanager
+def symmetric() -> Iterator[None]:
+    """A context manager in which new DTensors have their local tensors in the heap, so that
+    multiplications copy nothing: those of ``distribute_tensor``, and with it of
+    ``parallelize_module``, and of ``torch.distributed.tensor.zeros`` and its like (collective over
+    a mesh the first time that its ranks are used).
+
+    ``DTensor.from_local`` keeps the memory of its caller. Tensors that drbench does not multiply
+    are not moved: of other types, on GPUs, or of less than two dimensions.
+
+    Returns
+    -------
+    context manager
+        Of no value.
+
+    Raises
+    ------
+    UsageError
+        If drbench is not installed.
+    OutOfMemory
+        By what makes a DTensor, if this rank's part of the heap is full.
+
+    Examples
+    --------
+    >>> import drbench.torch
+    >>> from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    >>> installed = drbench.torch.install(heap="1M", when="always")
+    >>> with drbench.torch.symmetric():
+    ...     A = distribute_tensor(torch.ones(2, 2), init_device_mesh("cpu", (1,)), [Shard(0)])
+    >>> (A @ A).to_local().tolist(), drbench.torch.counts().copied
+    ([[2.0, 2.0], [2.0, 2.0]], 0)
+    >>> drbench.torch.uninstall()
+    """
+    state = installed()
+
+    def place(local: torch.Tensor, spec: Any) -> torch.Tensor:
+        if local.ndim < 2 or local.dtype not in TYPES or private.other_memory(local):
+            return local
+        context = state.context(spec.mesh)
+        if context is None:
+            return local
+        rows = local.detach().reshape(prod(local.shape[:-1]), local.shape[-1])
+        if location_of(rows, context) is not None:
+            return local
+        new, _ = copied(rows.contiguous(), context)
+        return new.view(local.shape).requires_grad_(local.requires_grad)
+
+    with private.placing(place):
+        yield
+
+
 def adopt(module: torch.nn.Module) -> torch.nn.Module:
     """Move a module's DTensor parameters of two dimensions into the heap (collective over their
     meshes).
@@ -126,7 +180,7 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
     for name, parameter in module.named_parameters():
         if not isinstance(parameter, DTensor) or parameter.ndim != 2:
             continue
-        if parameter.dtype not in TYPES or private.other_memory(parameter):
+        if parameter.dtype not in TYPES or private.other_memory(private.local_of(parameter)):
             continue
         context = state.context(parameter.device_mesh)
         if context is None:

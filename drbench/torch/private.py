@@ -2,9 +2,12 @@
 has them. No other module of drbench uses a name of torch with an underscore.
 
 DTensor's operations are dispatched in C++, which first looks up a Python handler of the operation
-in a plain dict. Tested with torch 2.13; :func:`probe` reports what another version lacks.
+in a plain dict. After 2.15 torch has a hook for other algorithms, too (:func:`answer_hook`).
+:func:`probe` reports what a version lacks.
 """
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,8 +28,8 @@ try:
 except ImportError as error:  # another torch; probe() reports it
     _lacking = error
 
-#: The version of torch that all tests use.
-TESTED = "2.13.0"
+#: What pip installs of the versions with which all tests were run.
+TESTED = "torch>=2.13,<2.16"
 
 MM, ADDMM = torch.ops.aten.mm.default, torch.ops.aten.addmm.default
 BMM, BADDBMM = torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default
@@ -37,6 +40,84 @@ UNDIVIDED = (torch.ops.aten.matmul.default, torch.ops.aten.linear.default)
 def handlers() -> dict:
     """The dict operation -> Python handler of DTensor's dispatch."""
     return DTensor._op_dispatcher._custom_op_handlers
+
+
+@contextlib.contextmanager
+def handling(handled: dict) -> Iterator[None]:
+    """A context manager in which DTensor calls these handlers."""
+    table = handlers()
+    before = {op: table[op] for op in handled if op in table}
+    table.update(handled)
+    try:
+        yield
+    finally:
+        for op in handled:
+            table.pop(op, None)
+        table.update(before)
+
+
+def answer_hook(answer: Callable) -> bool:
+    """Let torch's own hook for algorithms ask ``answer(op, args, kwargs)`` for the result of mm and
+    addmm on CPUs, a DTensor in torch's placements, or None to let torch multiply.
+
+    Returns
+    -------
+    bool
+        False if this torch has no hook: up to 2.15.
+    """
+    try:
+        from torch.distributed.tensor import _op_algorithm
+        from torch.distributed.tensor._op_schema import OpAlgorithm
+    except ImportError:
+        return False
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+    for op in (MM, ADDMM):
+        _register(_op_algorithm, op, OpAlgorithm(f"drbench.{op}"), answer)
+    _clear_sharding_prop_cache()  # it has the choices made before
+    return True
+
+
+def _register(hook: Any, op: Any, algorithm: Any, answer: Callable) -> None:
+    other = hook._op_algorithm_selectors.get(op)  # there is one selector an operation
+    other = getattr(other, "other", other)
+
+    def select(schema: Any, strategy: Any) -> Any:
+        if schema.args_spec[0].mesh.device_type == "cpu":
+            return algorithm
+        return other and other(schema, strategy)  # torch's own, on GPUs
+
+    def run(info: Any, _: Any) -> Any:
+        args = map(wrapped, info.local_args, info.flat_args_schema)
+        result = answer(op, tuple(args), info.local_kwargs)
+        return hook.not_implemented if result is None else local_of(result)
+
+    select.other = other  # type: ignore[attr-defined]
+    hook.register_op_algorithm_selector(op)(select)
+    hook.register_op_algorithm_impl(algorithm.name)(run)
+
+
+@contextlib.contextmanager
+def placing(place: Callable[[torch.Tensor, Any], torch.Tensor]) -> Iterator[None]:
+    """A context manager in which ``place(local, spec)`` returns the local tensor of each new
+    DTensor, but of those that ``from_local`` makes: their memory is the caller's."""
+    make, from_local = DTensor.__new__, DTensor.from_local
+
+    def new(cls: Any, local: torch.Tensor, spec: Any, **how: Any) -> DTensor:
+        return make(cls, place(local, spec), spec, **how)
+
+    def keep(*args: Any, **kwargs: Any) -> DTensor:
+        DTensor.__new__ = make
+        try:
+            return from_local(*args, **kwargs)
+        finally:
+            DTensor.__new__ = new
+
+    DTensor.__new__, DTensor.from_local = new, staticmethod(keep)
+    try:
+        yield
+    finally:
+        DTensor.__new__, DTensor.from_local = make, staticmethod(from_local)
 
 
 def spec_of(tensor: DTensor) -> Any:
@@ -56,9 +137,8 @@ def holders(local: torch.Tensor) -> int:
     return torch._C._storage_Use_Count(storage._cdata) - 1  # and ``storage``
 
 
-def other_memory(tensor: DTensor) -> str:
+def other_memory(local: torch.Tensor) -> str:
     """What a local tensor is if it is no plain memory of this process, else nothing."""
-    local = local_of(tensor)
     if type(local) not in (torch.Tensor, torch.nn.Parameter):
         return type(local).__name__
     plain = local.device.type == "cpu" and local.layout is torch.strided
@@ -175,7 +255,7 @@ def probe(mesh: Any) -> None:
             and split_factor(Shard(0)) is None
             and spec_of(wrapped(ones, other)).placements == other.placements
             and hash(spec_of(tensor)) is not None
-            and not (is_traced(tensor) or other_memory(tensor) or watched())
+            and not (is_traced(tensor) or other_memory(ones) or watched())
             and holders(ones.clone()) == 1
             and len(stock_steps(other, spec)) == (mesh.size(0) > 1)
         )
@@ -202,8 +282,8 @@ def probe(mesh: Any) -> None:
 
 def _refusal(what: str) -> MissingError:
     return MissingError(
-        f"drbench.torch does not know this torch ({torch.__version__}): {what}. It is tested with "
-        f"torch {TESTED}: pip install torch=={TESTED}"
+        f"drbench.torch needs private functions of DTensor that torch {torch.__version__} lacks or "
+        f"has changed: {what}. Install a torch that has them: pip install '{TESTED}'"
     )
 
 

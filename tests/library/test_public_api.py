@@ -10,7 +10,7 @@ LIBRARY = "Context Matrix MultiplicationPlan init multiply redistribute"
 PREDICTIONS = "Case Choice Page Prediction chain explain simulate tune"
 TORCH = (
     "ColumnParallel Counts Explanation Installed RowParallel adopt "
-    "counts empty explain install out uninstall"
+    "counts empty explain install out symmetric uninstall"
 )
 
 

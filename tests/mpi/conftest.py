@@ -40,7 +40,7 @@ SITUATIONS = {
 TOGETHER = {
     "corrupt.py": (),
     "devices.py": (),
-    "dtensor_multiplications.py": ("outliving",),
+    "dtensor_multiplications.py": ("outliving", "hooked"),
     "dtensor_training.py": (),
     "fake_gpu.py": (),
     "gpu_pairs.py": ("stuck", "crash"),

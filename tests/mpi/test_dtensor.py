@@ -9,7 +9,9 @@ from textwrap import dedent
 import pytest
 from starting import ROOT, run_process, within
 
-pytest.importorskip("torch")
+from benchmarks.pages.libraries import HERE, RESULTS, compare_placements, read_csv
+
+torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400)]
 
 OTHERS = "rma", "mixed", "remote"
@@ -119,7 +121,7 @@ def test_bfloat16_is_rounded_once_a_block_and_not_once_an_element(answer, ranks,
 MESSAGES = {
     "before": "UsageError drbench.torch is not installed. Call drbench.torch.install() first.",
     "twice": "UsageError drbench.torch is installed already. Call drbench.torch.uninstall() first.",
-    "when": "UsageError when must be auto or always, got 'alway'. Did you mean always?",
+    "when": "UsageError when must be auto, always or never, got 'alway'. Did you mean always?",
     "long": "UsageError drbench.torch.out has 2 placements, the mesh of the result has 1 ",
     "third": "UsageError drbench.torch.out(S(2)): the result is a matrix. Use Shard(0) for its ",
     "explain": "UsageError explain needs DTensors of two dimensions, got Tensor.",
@@ -165,6 +167,57 @@ def test_explain_reports_who_multiplies_and_what_moves(answer):
     assert at["transposed"][2:] == [384, ["C from (S(0)) to (S(1))"], 512]
     assert at["partial"][0] == "drbench"
     assert found["gather"][-1] == f"drbench: {in_place}, result (S(0))"
+
+
+@pytest.mark.parametrize("name", ["2x2", "drawn"])
+def test_where_torch_has_a_hook_for_algorithms_drbench_answers_it_exactly(answer, name):
+    table = TABLES[name][-1] | {"c": [""] * 3 + ["RR", "0P"]}
+    if name == "drawn":
+        table |= {"dtype": ["float64"]}  # torch cannot gather a conjugated gradient
+    found = answer(4, "multiplications", "hooked", table, 30)
+    assert (found["wrong"], found["left"], found["more"]) == ([], 0, 0)
+    assert [name for name, right in found["right"].items() if not right] == []
+
+
+def test_tensors_made_inside_symmetric_are_multiplied_without_a_copy(answer):
+    found = answer(2, "multiplications", "symmetric")
+    assert found["left"] == 0
+    assert [name for name, right in found["right"].items() if not right] == []
+    for copied in found["copied"]:
+        outside = {name: each for name, each in copied.items() if name.endswith("outside")}
+        assert len(outside) == 9 and len(copied) == 28
+        for name, each in copied.items():
+            assert each == ([1, 2] if name in outside else [1, 0]), name
+
+
+#: The measured multiplications of two ranks, of 2048x2048 matrices.
+PLACEMENTS = [("0", "0", "0"), ("1", "1", "1"), ("1", "0", "0"), ("0", "1", "0")]
+
+
+def test_predicted_differences_are_those_of_the_committed_records(answer):
+    found, _, left = answer(2, "multiplications", "chosen", PLACEMENTS, 2048, "auto")
+    assert left == 0 and found[0] == found[1]
+    rows = compare_placements(read_csv(RESULTS / f"{HERE}/placements-p2/rounds/records.csv"))
+    for row, letters, (who, _, (ours_s, stock_s), shown) in zip(rows, PLACEMENTS, found[0]):
+        assert [each[2] for each in row.placements] == [*letters] and who == "drbench" and shown
+        assert stock_s - ours_s == pytest.approx(row.stock.time_s - row.ours.time_s, rel=0.25)
+
+
+def test_either_can_be_forced(answer):
+    layouts = [("0", "0", ""), ("0", "R", ""), ("P", "1", "1"), ("R", "R", "P")]
+    who = {}
+    for when in ("auto", "always", "never"):
+        found, counts, left = answer(2, "multiplications", "chosen", layouts, 8, when)
+        assert left == 0 and found[0] == found[1]
+        who[when] = [each[0] for each in found[0]]
+        assert counts[0] == who[when].count("drbench") and sum(counts[1].values()) == 4 - counts[0]
+    assert who["always"] == ["drbench"] * 4 and who["never"] == ["stock"] * 4
+    assert who["auto"] == ["drbench", "stock", "drbench", "stock"]
+
+
+def test_gradients_have_the_placements_of_out_only_inside_it(answer):
+    by_torch, after, inside = answer(2, "multiplications", "gradients")
+    assert by_torch == after != inside == ["R", "R"]
 
 
 @situations("rma")
@@ -259,6 +312,9 @@ def test_a_torch_without_the_names_that_are_needed_is_refused_in_one_line():
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
     assert len(lines) == len(LACKING)
+    begin = f"drbench.torch needs private functions of DTensor that torch {torch.__version__} lacks"
     for line, message in zip(lines, LACKING.values()):
-        assert line.startswith("drbench.torch does not know this torch (2.13.0") and message in line
-        assert line.endswith("pip install torch==2.13.0")
+        assert line.startswith(begin) and message in line
+        first, last = re.search(r"pip install 'torch>=([\d.]+),<([\d.]+)'$", line).groups()
+        here = tuple(map(int, torch.__version__.split(".")[:2]))
+        assert tuple(map(int, first.split("."))) <= here < tuple(map(int, last.split(".")))

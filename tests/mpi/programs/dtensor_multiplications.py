@@ -6,22 +6,35 @@ import itertools
 import random
 import time
 from contextlib import nullcontext, redirect_stdout
+from types import SimpleNamespace
 
 import numpy as np
 import torch
-from dtensors import TRANSPORT, dtensor, finish, integers, is_right, main, placements
+import torch.distributed.tensor as torch_tensor
+from algorithm_hook import algorithm_hook
+from dtensors import TRANSPORT, dtensor, finish, integers, is_right, main, placements, shard
 from harness import message_of, restored
 from mpi4py import MPI
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Replicate,
+    Shard,
+    distribute_tensor,
+    init_device_mesh,
+)
 from torch.distributed.tensor._utils import ExplicitRedistributionContext
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.testing._internal.two_tensor import TwoTensor
 
 import drbench.torch
 from drbench.host import huge_pages
+from drbench.torch import costs
 from drbench.torch.dispatch import installed
+from drbench.torch.multiplication import location_of
 
 COMM = MPI.COMM_WORLD
 
@@ -170,8 +183,11 @@ def torchs():
     # a large pending sum would have to be reduced, where torch gathers a small matrix
     large, small = integers((64, 16), 2), integers((16, 1), 3)
     pending = dtensor(large, line, (Partial(),)), dtensor(small, line, (Shard(0),))
-    mine, got = took(lambda: pending[0] @ pending[1])
+    with restored((costs, "_GLOO_S")):
+        costs._GLOO_S = 0.0  # else small matrices are all cheaper by drbench
+        mine, got = took(lambda: pending[0] @ pending[1])
     found["dearer"] = not mine and is_right(got, large @ small, line)
+    found["why"] = "predicted to take longer" in str(drbench.torch.counts().stock)
     found["cheaper"] = square()[0]
     # other local tensors
     kinds = [torch.empty(4, 16, device="meta"), TwoTensor(torch.ones(4, 16), torch.ones(4, 16))]
@@ -416,6 +432,150 @@ def outliving():
     return everywhere(all(right))
 
 
+def hooked(table, count):
+    """Random cases where torch has a hook for algorithms, and what the hook does."""
+    with algorithm_hook() as hook:
+        other = hook.register_op_algorithm_selector(drbench.torch.private.MM)(lambda *asked: asked)
+        first, cases = every(table, count, "auto"), len(hook.answered)
+        mesh, A = init_device_mesh("cpu", (COMM.size,)), integers((16, 16), 1)
+        a, right = dtensor(A, mesh, (Shard(0),)), {}
+        by_torch = a @ a  # the hook still asks, and torch multiplies
+        right["left"] = len(hook.answered) == cases and is_right(by_torch, A @ A, mesh)
+        install(when="auto")
+        by_hook = a @ a
+        right["hook"] = is_right(by_hook, A @ A, mesh) and len(hook.answered) == cases + 1
+        with drbench.torch.out(Shard(1)), drbench.torch.out(Shard(0)):
+            placed = a @ a
+        right["out"] = placed.placements == (Shard(0),) and is_right(placed, A @ A, mesh)
+        right["out by a handler"] = len(hook.answered) == cases + 1
+        right["both"] = drbench.torch.counts().drbench == 2
+        with drbench.torch.out(Shard(0)), CommDebugMode():
+            observed = a @ a
+        right["declined"] = is_right(observed, A @ A, mesh) and len(hook.answered) == cases + 1
+        right["no handler"] = drbench.torch.private.MM not in drbench.torch.private.handlers()
+        by_torch = by_hook = placed = observed = None
+        left = finish()
+        install(when="always")  # also where torch redistributes nothing, and asks no hook
+        whole = dtensor(A, mesh, (Replicate(),))
+        a @ whole
+        right["always"] = drbench.torch.counts().drbench == 1 and len(hook.answered) == cases + 1
+        gpu = SimpleNamespace(args_spec=[SimpleNamespace(mesh=SimpleNamespace(device_type="cuda"))])
+        select = hook._op_algorithm_selectors[drbench.torch.private.MM]
+        right["others"] = select(gpu, "strategy") == (gpu, "strategy") and select is not other
+        left += finish()
+    a = whole = None
+    right["answered"] = cases > count // 4
+    return first | {"right": {name: everywhere(each) for name, each in right.items()}, "more": left}
+
+
+def symmetric():
+    """Operands that were copied by a multiplication, by how they were made."""
+    install()
+    mesh, copied, right = init_device_mesh("cpu", (COMM.size,)), {}, {}
+    whole, batch = integers((7, 9), 1), integers((4, 3, 9), 2)
+    make, from_local = DTensor.__new__, DTensor.from_local
+
+    def count(name, made, factor=None):
+        before = drbench.torch.counts()
+        factor = made().t() if factor is None else factor
+        a = made()
+        result = torch.nn.functional.linear(a, factor.t())
+        after = drbench.torch.counts()
+        copied[name] = [after.drbench - before.drbench, after.copied - before.copied]
+        expected = a.full_tensor() @ factor.full_tensor()
+        right[name] = torch.equal(result.full_tensor(), expected)
+
+    def pairs():
+        for letter in "01RP":
+            for source in 0, None:
+                placed = placements(letter)
+                made = lambda: distribute_tensor(whole, mesh, placed, src_data_rank=source)
+                yield f"{letter}{'' if source is None else source}", made
+        yield "rand", lambda: torch_tensor.zeros(8, 6, device_mesh=mesh, placements=[Shard(0)])
+
+    for name, made in pairs():
+        count(f"{name}, outside", made)
+        with drbench.torch.symmetric():
+            kept = made(), made().t()
+            with drbench.torch.symmetric():
+                inner = made()
+            count(name, made)
+        count(f"{name}, later", lambda: kept[0], kept[1])
+        right[f"{name}, inner"] = location(inner) and location(kept[0])
+    with drbench.torch.symmetric():
+        weight = distribute_tensor(whole.t().contiguous(), mesh, [Shard(1)])
+        count("3-D", lambda: distribute_tensor(batch, mesh, [Shard(0)]), weight)
+        local = shard(whole, mesh, (Shard(0),))
+        mine = DTensor.from_local(local, mesh, [Shard(0)], run_check=False, **like(whole))
+        right["from_local"] = mine._local_tensor.data_ptr() == local.data_ptr()
+        right["after from_local"] = location(distribute_tensor(whole, mesh, [Shard(0)]))
+        for other in (torch.ones(3), torch.ones(4, 4, dtype=torch.int64)):
+            same = distribute_tensor(other, mesh, [Replicate()])
+            right[str(other.dtype)] = torch.equal(same.to_local(), other)
+        leaf = distribute_tensor(whole.clone().requires_grad_(), mesh, [Shard(0)])
+        (leaf @ leaf.detach().t()).sum().backward()
+        ones = torch.ones(len(whole), len(whole))
+        right["gradient"] = leaf.is_leaf and torch.equal(leaf.grad.full_tensor(), ones @ whole)
+        layer = torch.nn.Linear(8, 8)
+        parallelize_module(layer, mesh, ColwiseParallel())
+        right["module"] = location(layer.weight)
+        full = kind_of(lambda: distribute_tensor(torch.ones(3000, 3000), mesh, [Replicate()]))
+    right["full"] = full == "OutOfMemory"
+    right["restored"] = DTensor.__new__ is make and DTensor.from_local is from_local
+    kept = inner = weight = mine = same = leaf = layer = None
+    right = {name: everywhere(each) for name, each in right.items()}
+    return {"copied": COMM.allgather(copied), "right": right, "left": finish()}
+
+
+def location(tensor):
+    """Whether a local tensor is in the heap."""
+    heap = installed().context(tensor.device_mesh)
+    return location_of(tensor._local_tensor.detach(), heap) is not None
+
+
+def like(whole):
+    return {"shape": whole.shape, "stride": whole.stride()}
+
+
+def chosen(layouts, size, when):
+    """Who multiplies each triple of placements, why, and the seconds that are predicted."""
+    state, found = install(when=when, heap="64M"), []
+    mesh = init_device_mesh("cpu", (COMM.size,))
+    for a, b, c in layouts:
+        x, y = (drbench.torch.empty((size, size), mesh, placements(each)) for each in (a, b))
+        with drbench.torch.out(*placements(c)) if c else nullcontext():
+            explained = drbench.torch.explain(x, y)
+            if size < 100:
+                x @ y
+        found.append(
+            [explained.who, explained.why, explained.seconds, "predicted" in str(explained)]
+        )
+    counts, x, y = drbench.torch.counts(), None, None
+    assert state.when == when
+    return COMM.allgather(found), [counts.drbench, counts.stock], finish()
+
+
+def gradients():
+    """The placements of gradients whose forward pass was in ``out``: of torch, of drbench, and
+    where the backward pass is, too."""
+    found = []
+    for when, inside in (("never", False), ("always", False), ("always", True)):
+        install(when=when)
+        mesh = init_device_mesh("cpu", (COMM.size,))
+        a, b = (dtensor(integers((8, 8), x), mesh, (Shard(0),)).requires_grad_() for x in (1, 2))
+        with drbench.torch.out(Shard(1)):
+            total = (a @ b).square().sum()
+            if inside:
+                with drbench.torch.out(Replicate()):
+                    total.backward()
+        if not inside:
+            total.backward()
+        found.append([str(each.grad.placements[0]) for each in (a, b)])
+        a = b = total = None
+        assert finish() == 0
+    return found
+
+
 def page(block):
     """What the code of a page prints, on all ranks."""
     printed = io.StringIO()
@@ -426,4 +586,7 @@ def page(block):
 
 
 if __name__ == "__main__":
-    main(every, torchs, rounding, trouble, text, outliving, page)
+    main(
+        *(every, torchs, rounding, trouble, text, outliving, page),
+        *(hooked, symmetric, chosen, gradients),
+    )
