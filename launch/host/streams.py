@@ -5,8 +5,12 @@ import io
 import os
 import select
 import sys
+from contextvars import ContextVar
 
 from drbench.errors import CaseFailed, DrbenchError
+
+#: The form of printed tables: md or csv; else text.
+FORM: ContextVar[str | None] = ContextVar("form", default=None)
 
 
 class ReaderGone(DrbenchError):
