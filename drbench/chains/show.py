@@ -26,7 +26,8 @@ def show_choice(choice, out: Screen, measured: Record | None = None, verbose: bo
     for line in headlines(choice):
         out.line(line)
     columns = "!sharding|!mesh|>!time|>!memory a rank|>of the best|>MFU"
-    out.print(table(columns, [_cells(row, choice) for row in choice.shown]))
+    rows = [_cells(row, choice) for row in choice.shown]
+    out.print(table(columns, rows, [row.to_dict() for row in choice.shown]))
     if choice.within:
         out.line("= tied with the best: within the interval of its time")
     for names, why in refusals(search.refused).items():

@@ -94,7 +94,7 @@ class Case:
     """
 
     m: int = _size(help="Rows of A and C, as 4096 or 48Ki.")
-    n: int = _size(help="Columns of B and C.")
+    n: int = _size(help="Columns of B and C; without -n and -k they are m.")
     k: int = _size(help="Columns of A, rows of B.")
     a: str | None = _layout(help="Partition of A.", default_text="the algorithm's own")
     b: str | None = _layout(help="Partition of B; see drbench list partitions.")

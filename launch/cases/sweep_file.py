@@ -39,7 +39,6 @@ from .sweep_values import (
     check_keys,
     check_name,
     overrides_of,
-    range_of,
     read_at,
     read_table,
     read_toml,
@@ -47,6 +46,7 @@ from .sweep_values import (
     scale_of,
     scaled_size,
     shipped,
+    values_of,
 )
 
 _SHAPE = ("m", "n", "k")
@@ -56,7 +56,7 @@ _LAYERS = {
     for layer, n, k in (("mlp1", 48, 12), ("mlp2", 12, 48))
 }
 #: The tables at the end of a sweep.
-VIEWS = ("scaling", "algorithms", "libraries", "mlp")
+VIEWS = ("scaling", "scan", "algorithms", "libraries", "mlp")
 #: Keys of a whole file, other than ``scale``, the blocks and their defaults.
 FILE_KEYS = named(
     Option("name", check=check_name, help="letters, digits, - and _; required"),
@@ -303,7 +303,7 @@ def ranks_of(
     ((1, 2, 4, 6), None, (1, 2))
     """
     path = find_sweep(text)
-    value = overrides_of(overrides, _described).get("ranks", read_toml(path).get("ranks"))
+    value = overrides_of(overrides, describe_key).get("ranks", read_toml(path).get("ranks"))
     if value is None:
         return None
     counts = _axis("ranks", value, 1, f"{path.name}: ranks")
@@ -337,7 +337,7 @@ def expand(
     >>> [(case.m, case.c, case.options["stationary"]) for case in sweep.cases][:4]
     [(64, 'row', 'C'), (64, 'row', 'B'), (64, 'row/c2', 'C'), (64, 'row/c2', 'B')]
     """
-    given = overrides_of(overrides, _described)
+    given = overrides_of(overrides, describe_key)
     for key in (*FILE_KEYS, "scale"):
         if key in given:
             value = given.pop(key)
@@ -403,7 +403,7 @@ def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:
     }
 
 
-def _described(key: str, where: str = "-o ") -> list[Option]:
+def describe_key(key: str, where: str = "-o ") -> list[Option]:
     """The descriptions of a key's values: one option of each algorithm that has it."""
     if key in FIELDS:
         return [FIELDS[key]]
@@ -419,7 +419,7 @@ def _described(key: str, where: str = "-o ") -> list[Option]:
 
 def _axis(key: str, value: Any, ranks: int, where: str) -> list:
     """All values of one key, from one value, a list, ranges, or words for several."""
-    options, words = _described(key, where.removesuffix(key)), {}
+    options, words = describe_key(key, where.removesuffix(key)), {}
     if key == "replication":
         words = {word: make(ranks) for word, make in REPLICATIONS.items()}
     elif key == "algorithm":  # all in algorithms/ that run on a process mesh
@@ -437,15 +437,12 @@ def _axis(key: str, value: Any, ranks: int, where: str) -> list:
     for item in items:
         if isinstance(item, str) and item in words:
             values += words[item]
-        elif isinstance(item, dict):
-            numbers = range_of(item, where, options)
-            values += [(number,) * 3 for number in numbers] if key in _TRIPLES else numbers
-        elif key in _TRIPLES:
-            three = item if isinstance(item, list) else [item] * 3
-            require(len(three) == 3, where, "three values, for A, B and C", item)
-            values.append(tuple(read_at(where, options, part) for part in three))
+        elif key in _TRIPLES and isinstance(item, list):
+            require(len(item) == 3, where, "three values, for A, B and C", item)
+            values.append(tuple(read_at(where, options, part) for part in item))
         else:
-            values.append(read_at(where, options, item))
+            numbers = values_of(item, where, options)
+            values += [(number,) * 3 for number in numbers] if key in _TRIPLES else numbers
     return values
 
 
@@ -470,6 +467,9 @@ def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]
     if "shape" in axes:
         axes["shape"] = [dict(zip(_SHAPE, entry["shape"])) for entry in axes["shape"]]
     given = [key for axis in axes.values() for key in axis[0] if key in _SHAPE]
+    if given == ["m"]:  # a cube
+        axes["m"] = [dict.fromkeys(_SHAPE, entry["m"]) for entry in axes["m"]]
+        given = _SHAPE
     if sorted(given) != sorted(_SHAPE):
         missing = ", ".join(sorted({*_SHAPE} - {*given}))
         wrong = f"{missing}: is missing" if missing else "sizes are given twice"

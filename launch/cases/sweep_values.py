@@ -154,29 +154,38 @@ def check_name(text: str) -> str:
     return text
 
 
-def range_of(table: dict, where: str, options: list[Option]) -> list[int]:
-    """The values of a half-open range.
+def is_range(item: Any, options: Iterable[Option]) -> bool:
+    """Whether a value is meant as a range: it is for a whole number, and has a colon."""
+    return ":" in str(item) and any(option.type is int for option in options)
+
+
+def values_of(item: Any, where: str, options: list[Option]) -> list:
+    """The values of an item of a sweep's list: one, or for whole numbers those of a range, with its
+    last value.
 
     Examples
     --------
     >>> size = [Option("m", int, least=1, unit="elements")]
-    >>> range_of({"start": 1, "stop": 10, "step": 4}, "m", size)
-    [1, 5, 9]
-    >>> range_of({"start": "1Ki", "stop": "8Ki", "factor": 2}, "m", size)
-    [1024, 2048, 4096]
+    >>> [values_of(text, "m", size) for text in ("1Ki:9Ki:*2", "3:9:+3", "48Ki")]
+    [[1024, 2048, 4096, 8192], [3, 6, 9], [49152]]
     """
-    require(any(option.type is int for option in options), where, "a value, not a range", table)
-    by = "factor" if "factor" in table else "step"
-    what = "a range with start, stop and either step or factor"
-    require({*table} == {"start", "stop", by}, where, what, table)
-    at, stop = (read_at(where, options, table[key]) for key in ("start", "stop"))
-    move = read_at(where, [Option(type=int, least=1 + (by == "factor"))], table[by])
-    values = range(at, stop, move)
-    if by == "factor":
-        require(at, where, "a range with a factor that starts at 1 or more", table)
-        values = list(takewhile(stop.__gt__, (at * move**power for power in count())))
-    what = f"a range that is not empty (stop is not in it), of at most {_MOST} values"
-    require(0 < len(values) <= _MOST, where, what, table)
+    if not is_range(item, options):
+        return [read_at(where, options, item)]
+    parts = re.fullmatch(r"([^:]+):([^:]+):([*+])([^:]+)", str(item))
+    require(parts, where, "FIRST:LAST:*FACTOR or FIRST:LAST:+STEP, as 512:8192:*2", item)
+    (first, last), by_factor = (
+        (read_at(where, options, x) for x in parts.group(1, 2)),
+        parts[3] == "*",
+    )
+    move = read_at(where, [Option(type=int, least=1 + by_factor)], parts[4])
+    is_number = type(first) is type(last) is int  # no word, as all
+    require(
+        is_number and first >= by_factor, where, "a range of numbers, by a factor from 1 on", item
+    )
+    values = range(first, last + 1, move)
+    if by_factor:
+        values = list(takewhile(last.__ge__, (first * move**power for power in count())))
+    require(values and not values[_MOST:], where, f"a range of 1 to {_MOST} values", item)
     return [*values]
 
 
@@ -209,13 +218,20 @@ def overrides_of(
                 raise UsageError(f"-o {key}={text} is not TOML: {error}.") from None
             words = value if isinstance(value, list) else [value]
         else:
-            words = [text] if _is_one(text, options) else map(str.strip, text.split(","))
+            words = [text] if is_one(text, options) else map(str.strip, text.split(","))
         lists.setdefault(key, []).extend(words)
     return lists
 
 
-def _is_one(text: str, options: list[Option]) -> bool:
-    """Whether a text with commas is one value, by the check of an option."""
+def is_one(text: str, options: list[Option]) -> bool:
+    """Whether a text with commas is one value, by the check of an option.
+
+    Examples
+    --------
+    >>> layout = [Option("a", check=str)]
+    >>> is_one("R@2x3,S(0)", layout), is_one("1,2", [Option(type=int)]), is_one("a,b", [Option()])
+    (True, False, False)
+    """
     try:
         return bool(read_as_any([option for option in options if option.check], text))
     except (DrbenchError, TypeError):  # TypeError: no option has a check

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.launch.host.files import check_output, make_folder, write_table
-from drbench.launch.host.show import console
+from drbench.launch.host.show import FORM, console, table
 from drbench.launch.papers import papers
 from drbench.launch.papers.artifact import Check, CheckSettings, check_artifact, check_records
 from drbench.launch.papers.claims import count_words, describe_word
@@ -98,6 +98,10 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
         write_table(csv_path, words)
     if as_json:
         print(json.dumps(words))
+    if FORM.get():
+        print_line.print(
+            table("|".join(words[0]), [map(str, row.values()) for row in words], words)
+        )
     if sensitivity:
         return 0
     if not as_json:

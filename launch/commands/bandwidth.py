@@ -41,10 +41,10 @@ from .options import (
 @option(
     "--sizes",
     type=checked(sizes_of),
-    default="4KiB:64MiB:4",
+    default="4KiB:64MiB:*4",
     metavar="SIZES",
     group="Measurement",
-    help="Bytes per transfer: FIRST:LAST:FACTOR, or a list as 64KiB,1MiB.",
+    help="Bytes per transfer: a range as the default, or a list as 64KiB,1MiB.",
 )
 @option(
     "--only",

@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-import click
 import psutil
 from rich.text import Text
 
@@ -34,7 +33,7 @@ from drbench.measure.settings import SETTINGS, read_load, read_settings
 from drbench.texts import bytes_text, plural
 
 from .guards import gpu_report, refuse_too_many
-from .options import json_option, ranks_option, verbose_option
+from .options import command, json_option, ranks_option, verbose_option
 
 #: Seconds for the self-test of MPI, and for that of GPUs.
 _MPI_TIMEOUT_S, _GPUS_TIMEOUT_S = 60, 90
@@ -50,7 +49,7 @@ _QUIET = "measure again when nothing else runs"
 _DETAILS = ("TCP", *(setting.subject for setting in SETTINGS.values()))
 
 
-@click.command()
+@command()
 @ranks_option(default=2, help="Ranks of the MPI self-test.")
 @json_option()
 @verbose_option(help="Show settings that need no change, too.")
@@ -83,7 +82,8 @@ def doctor(ranks, as_json, verbose):
             for subject, level, text, remedy in shown
         ]
         out = console()
-        out.print(table("|!|!~", rows), *pair_tables(pairs))
+        for shown in (table("|!|!~", rows, [x._asdict() for x in every]), *pair_tables(pairs)):
+            out.print(shown)
         out.line(summary(every, ranks))
     return EXIT_CODES[
         "unsupported" if any(finding.level == "missing" for finding in every) else "ok"

@@ -22,7 +22,7 @@ from drbench.texts import number
 from drbench.transport import TransportChoice
 
 from .completion import NAMES, complete_list, one_of
-from .options import command, json_option
+from .options import FORM, command, json_option
 
 Row = tuple[str, ...]
 
@@ -82,6 +82,10 @@ _FIRST = {
 def _print(columns: str, rows: Iterable[Row], as_json: bool, whole: bool = False) -> None:
     """Print rows as JSON, or a line each, cut at the width of the terminal unless ``whole``."""
     names, rows = columns.split("|"), [*rows]
+    if FORM.get():
+        from drbench.launch.host.show import console, table
+
+        return console().print(table(columns, rows))
     most = shutil.get_terminal_size((160, 24)).columns
     widths = [max(map(len, column)) for column in zip(names, *rows)]
     for row in rows:

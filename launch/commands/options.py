@@ -4,7 +4,7 @@ for options of algorithms, of libraries and of tuning. The help groups them unde
 import importlib.util
 import shlex
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,12 +15,14 @@ import click
 from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
 from drbench.launch.cases.case import FIELDS, Case, get_algorithm_or_library, partition_texts
 from drbench.launch.cases.peaks import check_peak
-from drbench.launch.cases.sweep_values import scale_of
+from drbench.launch.cases.sweep_values import is_one, is_range, scale_of
 from drbench.launch.host.files import refuse_os_errors, write_output
 from drbench.launch.host.mpi import launched
+from drbench.launch.host.streams import FORM
 from drbench.measure.record import RecordError
 from drbench.measure.record_file import TornRowWarning
 from drbench.options import Option
+from drbench.texts import time_text
 
 from .completion import OWN, STATIONARY, complete_pair, names_of, one_of, words_of
 
@@ -47,23 +49,38 @@ class _Option(click.Option):
         self.group = group
 
 
+_FORM = _Option(
+    ["--format"],
+    expose_value=False,
+    type=click.Choice(["text", "md", "csv", "json"]),
+    default="text",
+    group="Output",
+    help="Form of tables; of csv everything else is printed to standard error.",
+)
+
+
 class _Command(click.Command):
     """A command whose help lists its options under headings, and which refuses options without
     effect: ``needs`` maps an option to those of which one must be given too, ``useless`` to those
-    that have no effect next to it, as words."""
+    that have no effect next to it, as words. If it ``scans``, options of a case take several
+    values; ``override`` has their names and texts, and those of ``-o``."""
 
-    def __init__(self, *arguments, needs=(), useless=(), **words):
+    def __init__(self, *arguments, needs=(), useless=(), scans=False, **words):
         super().__init__(*arguments, **words)
-        self.needs, self.useless = dict(needs), {"--brief": "--json", **dict(useless)}
+        self.needs, self.scans = dict(needs), scans
+        self.useless = {"--brief": "--json", "--json": "--format", **dict(useless)}
+        if any(parameter.name == "as_json" for parameter in self.params):
+            self.params.append(_FORM)
 
     def parse_args(self, context, args):
-        reported = self.make_parser(context).parse_args(list(args))[2]
+        opts, _, reported = self.make_parser(context).parse_args(list(args))
         left, values = super().parse_args(context, args), context.params
         if context.resilient_parsing:  # a shell completes the line
             return left
-        given = {f"-o {name}" for name in values.get("option", ((), ()))[1]}
+        pairs = values.get("option", ((), {}))[1]
+        given = {f"-o {name}" for name in pairs}
         for parameter in reported:  # includes arguments that were not given
-            value = values.get(parameter.name)
+            value = values.get(parameter.name, True)
             if value is not None and value is not False:
                 given.add(parameter.opts[0])
         for flag, words in self.needs.items():
@@ -71,9 +88,16 @@ class _Command(click.Command):
                 needed = " or ".join(words.split())
                 raise UsageError(f"{flag} belongs to {needed}. Give both, or leave it out.")
         for flag, words in self.useless.items():
-            for parameter in words.split():
+            for parameter in words.replace("--json", "--json --format").split():
                 if {flag, parameter} <= given:
                     raise UsageError(f"{flag} has no use for {parameter}. Leave one of them out.")
+        if self.scans:
+            keys = {name: opts[name] for name in opts if name in SCANNED} | pairs
+            values["override"] = (*values.get("override", ()), *keys.items())
+        form = opts.get("format")
+        FORM.set(form if form in ("md", "csv") else None)
+        if form == "json":
+            values["as_json"] = form
         return left
 
     def format_options(self, context, formatter):
@@ -106,6 +130,9 @@ class Value(click.ParamType):
         try:
             return self.option.read(value)
         except DrbenchError as error:
+            scans = getattr(ctx and ctx.command, "scans", False)
+            if scans and ("," in value or is_range(value, [self.option])):
+                return value  # a sweep reads it
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx, param, incomplete):
@@ -139,6 +166,8 @@ PICTURE = checked(partial(_check_suffix, suffixes=".svg .pdf .png .txt"))
 SCALE = checked(lambda text: text if scale_of(text) else None)
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
+#: Options of a case that may have several values.
+SCANNED = {*FIELDS, *OWN} - {"label", "machine", "timeline"}
 #: How a shell completes fields of a case whose values are names.
 _COMPLETED = {
     **dict.fromkeys("abc", names_of("partitions")),
@@ -176,7 +205,7 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
                 words["default"] = described.default
             flag = described.flag
             if name in "mnk":
-                flag, words["required"] = f"-{name}", required
+                flag, words["required"] = f"-{name}", required and name == "m"
             if name == "backend":
                 words["callback"] = installed
             command = option(flag, name, type=kind or Value(described), **words)(command)
@@ -331,9 +360,12 @@ def output_frame(frame, answer: str, out, csv_path=None, as_json=False) -> None:
         click.echo(frame.to_json(orient="records"))
         return
     out.line(answer)
-    if len(frame):
-        text = lambda x: "" if x != x else f"{x:.4g}" if isinstance(x, float) else str(x)
-        out.print(table("!~" + "|!~".join(frame), frame.map(text).values))
+    units = {"gemm_only": lambda x: f"{x:.1f} %", "time": time_text}
+    rows = frame.astype(object).where(frame.notna(), "").to_dict("records")
+    text = lambda row, x: units[row["quantity"]](x) if isinstance(x, float) else str(x)
+    if rows:
+        cells = [[text(row, x) for x in row.values()] for row in rows]
+        out.print(table("!~" + "|!~".join(frame), cells, rows))
 
 
 #: The machine model; its argument is the parameter's name.
@@ -348,9 +380,10 @@ machine_option = partial(
 )
 
 
-def problem_options(*fields: str, required: bool = True, **dtype):
+def problem_options(*fields: str, required: bool = True, pairs: Callable | None = None, **dtype):
     """The options that define C = A·B and the algorithm; ``dtype`` replaces the description of the
-    element types, and ``fields`` of a case are given by ``-o``, like the algorithm's options."""
+    element types, and ``fields`` of a case are given by ``-o``, like the algorithm's options, or
+    ``pairs`` adds another ``-o``."""
 
     def add(command):
         for add_option in reversed(
@@ -374,7 +407,7 @@ def problem_options(*fields: str, required: bool = True, **dtype):
                     group="Algorithm",
                     help="Process mesh. [default: near-square]",
                 ),
-                pairs_option(*fields),
+                pairs or pairs_option(*fields),
             ]
         ):
             command = add_option(command)
@@ -431,9 +464,24 @@ def plugged(command: str) -> str:
     return " ".join(["drbench", *map(shlex.quote, given), command.removeprefix("drbench ")])
 
 
+def is_scan(keys: Iterable[tuple[str, str]]) -> bool:
+    """Whether a key of a case has several values, or a range.
+
+    Examples
+    --------
+    >>> is_scan([("m", "512"), ("a", "S(0),R@2x3")]), is_scan([("m", "8:8:*2")])
+    (False, True)
+    """
+    several = [(key, text) for key, text in keys if {",", ":"} & {*text}]
+    if several:
+        from drbench.launch.cases.sweep_file import describe_key
+    known = ((text, describe_key(key)) for key, text in several)
+    return any(is_range(*pair) or ("," in pair[0] and not is_one(*pair)) for pair in known)
+
+
 def take_options(values: dict) -> dict:
     """Move the pairs of ``-o`` out of the values of a command: fields of a case become values, and
-    the options of the algorithm are returned.
+    the options of the algorithm are returned. Without ``n`` and ``k`` they are ``m``.
 
     Raises
     ------
@@ -441,6 +489,10 @@ def take_options(values: dict) -> dict:
         If neither the command nor the algorithm has such an option, or the value is wrong.
     """
     fields, pairs = values.pop("option")
+    missing = [name for name in "nk" if values.get(name, 0) is None]
+    if len(missing) == 1:
+        raise UsageError(f"-{missing[0]} is missing. Give it, or -m alone for a cube.")
+    values |= dict.fromkeys(missing, values.get("m"))
     values |= {name: FIELDS[name].default for name in fields if name not in values}
     algorithm = values.get("algorithm")
     known = get_algorithm_or_library(algorithm).options if algorithm else {}

@@ -12,7 +12,7 @@ from drbench.clock import Clock
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.launch.cases.case import Case, bind_case, refuse_library
 from drbench.launch.cases.machine_models import find_machine, find_planning_model
-from drbench.launch.host.show import brief, drawing, multiplication_text, table
+from drbench.launch.host.show import FORM, brief, drawing, multiplication_text, table
 from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.problem import RUN_TYPES
@@ -131,6 +131,9 @@ def plan(ranks, rank, limit, checks, as_json, **values):
         print(json.dumps(totals) if as_json == "json" else brief(totals))
         return code
     out, print_line = printing()
+    if FORM.get() == "csv":
+        out.print(table("", (), [{"rank": at} | row for at, row in rows.items()]))
+        return code
     for line in verdict.lines() if verdict else ():
         print_line(line)
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"

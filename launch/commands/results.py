@@ -42,7 +42,6 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
     needs={
         "--tolerance": "NEW --by --as-reference",
         "--quantity": "--as-reference",
-        **dict.fromkeys(("--csv", "--json"), "NEW --by --expect"),
     },
     useless={
         "--expect": "NEW --by --as-reference --limit",
@@ -124,7 +123,7 @@ def compare(
         click.echo(f"references: {as_reference}, {count} of {rows}; others are noisy or not ok")
         return EXIT_CODES["ok" if count else "wrong"]
     if new is None and not by:
-        return _list(old, limit, allow, verbose)
+        return _list(old, limit, allow, csv_path, as_json, verbose)
     from drbench.launch.studies.compare import compare as judge
     from drbench.launch.studies.compare import list_failures, select_sides, summarise
     from drbench.plots.select.records import read_records
@@ -144,9 +143,9 @@ def compare(
         values = {"tolerance": tolerance, "summary": counts, "fails": fails, "cases": rows}
         click.echo(json.dumps(values, allow_nan=False))
     else:
-        _show(pairs, counts, tolerance, limit, chosen, verbose)
+        _show(pairs, counts, tolerance, limit, chosen, verbose, rows)
         if fails:
-            click.echo(f"failed: {', '.join(fails)}")
+            printing()[1](f"failed: {', '.join(fails)}")
     return EXIT_CODES["wrong" if fails else "ok"]
 
 
@@ -168,11 +167,13 @@ def check_references(references, records, allow, out, csv_path=None, as_json=Fal
     return EXIT_CODES["wrong" if fails else "ok"]
 
 
-def _list(path: str, limit: int | None, allow: tuple, verbose: bool) -> int:
+def _list(
+    path: str, limit: int | None, allow: tuple, csv_path: str | None, as_json: bool, verbose: bool
+) -> int:
     """Print the decision on each problem, then its cases, the best first and unreliable ones last,
     and what is not ok; return the exit code."""
     from drbench.launch.sweeps.sweep import choose_exit_code as exit_code
-    from drbench.launch.views import list_cases
+    from drbench.launch.views import list_cases, write_tables
     from drbench.launch.views.problems import show_answer
     from drbench.plots.report.verdict import verdict
     from drbench.plots.select.records import read_records, rows
@@ -183,8 +184,10 @@ def _list(path: str, limit: int | None, allow: tuple, verbose: bool) -> int:
     if records.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
     every = rows(merged(records))
-    out, _ = printing()
-    show_answer(verdict(records), list_cases(every), out, path, limit, verbose)
+    tables = list_cases(every)
+    write_tables(tables, path, as_json, csv_path)
+    if not as_json:
+        show_answer(verdict(records), tables, printing()[0], path, limit, verbose)
     return EXIT_CODES["ok"] if "failing" in allow else exit_code(every)
 
 
@@ -196,8 +199,10 @@ def _row(pair) -> dict:
     return row | {name: getattr(pair.new or pair.old, name) for name in IDENTITY}
 
 
-def _show(pairs, counts: dict, tolerance: float, limit: int | None, by, verbose: bool) -> None:
-    from drbench.launch.host.show import table
+def _show(
+    pairs, counts: dict, tolerance: float, limit: int | None, by, verbose: bool, values: list
+) -> None:
+    from drbench.launch.host.show import FORM, table
     from drbench.launch.views.tables import find_varying
 
     unchanged = "same", "noise", "failing", "refused"
@@ -207,7 +212,7 @@ def _show(pairs, counts: dict, tolerance: float, limit: int | None, by, verbose:
     names = [name for name in find_varying(every) if name not in (*by, "preset")] or ["algorithm"]
     out, print_line = printing()
     print_line(compare_answer(counts, len(pairs), tolerance))
-    if listed:
+    if listed or FORM.get():
         limit = _MOST_PAIRS if limit is None else limit
         rows = [
             (
@@ -220,7 +225,7 @@ def _show(pairs, counts: dict, tolerance: float, limit: int | None, by, verbose:
             )
             for pair in listed[:limit]
         ]
-        out.print(table("!~case|>!before|>!after|>!change|!|~why", rows))
+        out.print(table("!~case|>!before|>!after|>!change|!outcome|~why", rows, values))
         if left := len(listed) - len(rows):
             print_line(f"{left} more: --limit {len(listed)}")
     if counts["unknown_noise"]:
@@ -316,9 +321,17 @@ def _case_text(record, names: list[str]) -> str:
     metavar="INCHES",
     help="Width of the figure in inches; 3.4 is a paper's column.",
 )
+@option(
+    "--height",
+    type=click.FloatRange(0.5, 20),
+    metavar="INCHES",
+    help="Height of each panel in inches. [default: the figure's]",
+)
+@option("--font", default="DejaVu Sans", metavar="FAMILY", help="Font, as serif or STIXGeneral.")
 @option("--title", default="", help="Title instead of the default one.")
+@option("--no-title", "title", flag_value=" ", help="Leave the title out.")
 @option("--notes/--no-notes", default=True, help="Print the notes under the figure.")
-def plot(name, files, save, width, title, notes, **options):
+def plot(name, files, save, width, font, title, notes, **options):
     """Draw figure NAME from result files, folders of a sweep, published numbers, or - (standard
     input).
 
@@ -326,7 +339,7 @@ def plot(name, files, save, width, title, notes, **options):
       drbench list figures
       drbench plot mlp1 results/measured/here --save mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
-      drbench plot libraries results/measured/here --save rates.pdf --width 3.4
+      drbench plot libraries results/measured/here --save rates.pdf --width 3.4 --no-title
     """
     if name is None:
         raise UsageError("NAME is missing. Give a figure of drbench list figures.")
@@ -339,7 +352,7 @@ def plot(name, files, save, width, title, notes, **options):
         find(name)
         if not files:
             raise UsageError(f"{name} has no data. Give result files, or - for standard input.")
-        page_style = PageStyle(width, title, notes)
+        page_style = PageStyle(width, title, notes, font)
         drawn = draw(name, files, name if save is None else save, page_style=page_style, **options)
     for text in drawn.notes:
         click.echo(text, err=True)

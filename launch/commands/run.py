@@ -23,6 +23,7 @@ from .options import (
     command,
     csv_option,
     form_options,
+    is_scan,
     machine_of,
     machine_option,
     of_case,
@@ -38,7 +39,7 @@ from .options import (
 _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described.group)
 
 
-@command()
+@command(scans=True)
 @problem_options(*_FINE_TUNING, type=RUN_TYPES)
 @ranks_option()
 @of_case("threads", "transport")
@@ -53,15 +54,22 @@ _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described
 @yes_option(group="Ranks and data movement")
 @machine_option("machine")
 @click.pass_obj
-def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
+def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, override, **values):
     """Run one multiplication on MPI ranks, verify and time it.
 
     \b
       drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C
       mpirun -n 4 drbench run -m 1Ki -n 3Ki -k 768 --a row --b column --c row
+      drbench run -p 2 -m 512:8192:*2 --threads 1,2
 
-    -p starts the ranks with mpiexec; leave it out under mpirun.
+    -p starts the ranks with mpiexec; leave it out under mpirun. Options take several values, or a
+    range of numbers as in the last line: the table has a row for each case.
     """
+    if is_scan(override):
+        from .sweep import scan
+
+        override += (("machine", values["machine"]),) * bool(values["machine"])
+        return scan(override, timeout=timeout, peak=peak, yes=yes, label=values["label"])
     values["gemm_only"] = None  # measured if possible, unless given
     values["options"] = take_options(values)
     asked, values["gemm_only"] = values["gemm_only"], values["gemm_only"] is not False

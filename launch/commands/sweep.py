@@ -9,14 +9,19 @@ from pathlib import Path
 
 import click
 
-from drbench.errors import UsageError
+from drbench.errors import EXIT_CODES, UsageError
 from drbench.launch.cases.launchers import load_launcher
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.sweep_file import find_sweep, ranks_of
 from drbench.launch.cases.sweep_values import shipped
-from drbench.launch.host.files import check_output, refuse_os_errors, write_table
+from drbench.launch.host.files import (
+    add_records,
+    check_csv,
+    check_output,
+    refuse_os_errors,
+)
 from drbench.launch.host.kernels import without_weaker_pins
-from drbench.launch.host.show import console
+from drbench.launch.host.show import brief_record, console
 from drbench.launch.sweeps.plan import SweepRequest, plan_cases
 from drbench.launch.sweeps.sweep import INTERRUPTED, run_sweep
 
@@ -25,6 +30,7 @@ from .guards import default_ranks, given_ranks, refuse_too_many
 from .options import (
     BYTES,
     SCALE,
+    SCANNED,
     TEXT,
     allow_option,
     checked,
@@ -39,6 +45,7 @@ from .options import (
     pair,
     peak_option,
     plugins,
+    problem_options,
     ranks_option,
     reading,
     timeout_option,
@@ -64,6 +71,7 @@ def _part(text: str) -> str:
         "--simulate": "--machine",
         "--allow": "--expect",
     },
+    scans=True,
     useless={
         "--simulate": "--launcher --peak --mem-limit --timeout --jobs",
         "--jobs": "--part --dry-run --json --csv --stream --fresh --retry --expect",
@@ -72,17 +80,25 @@ def _part(text: str) -> str:
     },
 )
 @click.argument(
-    "sweep", type=TEXT, metavar="FILE|NAME", shell_complete=names_of("sweeps", or_file=True)
+    "sweep",
+    type=TEXT,
+    metavar="[FILE|NAME]",
+    default="scan",
+    shell_complete=names_of("sweeps", or_file=True),
 )
 @ranks_option()
-@option(
-    "-o",
-    "override",
-    multiple=True,
-    type=checked(partial(pair, form="KEY=VALUE", example="m=4Ki")),
-    metavar="KEY=VALUE",
-    help="Replace a key of the file, as m=4Ki, ranks=1,2,4 or preset=row. Repeatable.",
+@problem_options(
+    required=False,
+    pairs=option(
+        "-o",
+        "override",
+        multiple=True,
+        type=checked(partial(pair, form="KEY=VALUE", example="m=4Ki")),
+        metavar="KEY=VALUE",
+        help="Replace a key of the file, as m=4Ki, ranks=1,2,4 or preset=row. Repeatable.",
+    ),
 )
+@of_case("threads", "transport", "backend")
 @option(
     "--scale",
     type=SCALE,
@@ -166,6 +182,7 @@ def sweep(ranks, **options):
     """Run every case of an experiment, print its table and draw its figure.
 
     \b
+      drbench sweep -p 2 -m 512:4096:*2 --preset row,column
       drbench sweep mlp
       drbench sweep scaling -o m=4Ki -o preset=row -o ranks=1,2,4
       drbench sweep libraries -p 2 -o m=1000 -o n=2000 -o k=512
@@ -176,9 +193,11 @@ def sweep(ranks, **options):
       mpirun -n 4 drbench sweep mlp1-small --out runs/mlp1
 
     FILE is a TOML file (docs/reference/sweep-files.md), NAME one that comes with drbench: {names}.
-    After a stop, the same command resumes. Under mpirun or srun the cases run on the ranks that it
-    started; cases of another number of ranks are left.
+    Values of options replace those of the file; several are separated by commas, or a range of
+    numbers as in the first line. After a stop, the same command resumes. Under mpirun or srun the
+    cases run on the ranks that it started; cases of another number of ranks are left.
     """
+    options = {name: options[name] for name in options.keys() - SCANNED}
     given = given_ranks(ranks)
     if given is None:
         return _sweep(ranks=ranks, given=None, **options)
@@ -191,6 +210,16 @@ def sweep(ranks, **options):
 
     work = lambda supervise: _sweep(ranks=None, given=given, supervise=supervise, **options)
     return on_given_ranks(work)
+
+
+def scan(override: tuple, **how) -> int:
+    """Run or predict the cases of some keys and values on the ranks of the current command, print
+    one table of them, and return the largest exit code."""
+    context = click.get_current_context()
+    if context.params.get("timeline"):
+        raise UsageError("--timeline is of one case, and these are several. Leave it out.")
+    how |= {name: context.params[name] for name in ("ranks", "csv_path", "as_json")}
+    return context.invoke(sweep, override=override, out="", **how)
 
 
 def _sweep(
@@ -211,8 +240,8 @@ def _sweep(
     **options,
 ):
     """Run a sweep, on the ``given`` number of ranks that a launcher started, or on ranks that
-    ``supervise`` starts."""
-    check_output("--csv", csv_path)
+    ``supervise`` starts. If ``out`` is empty, print and append records, and keep nothing."""
+    check_csv(csv_path) if out == "" else check_output("--csv", csv_path)
     simulate, override = options["simulate"], options["override"]
     scale, model = options["scale"], options["machine"]
     launcher = load_launcher(options["launcher"])
@@ -229,7 +258,7 @@ def _sweep(
 
         ranks = ranks_on(find_machine(model))
     keys = dict(override)
-    threads = int(keys["threads"]) if keys.get("threads", "").isdecimal() else None
+    threads = max(map(int, re.findall(r"\d+", keys.get("threads", ""))), default=None)
     ranks = (
         ranks
         or given
@@ -239,8 +268,9 @@ def _sweep(
     if simulate:
         name += f"-{Path(model).stem}"
     place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
-    request = SweepRequest(sweep, ranks, out or place, plugins=plugins(), **options)
-    screen = console(stderr=request.stream or as_json, soft_wrap=True)
+    out = place if out is None else out
+    request = SweepRequest(sweep, ranks, out, plugins=plugins(), **options)
+    screen = console(stderr=request.stream or as_json or not out, soft_wrap=True)
     if jobs:
         from drbench.launch.sweeps.slurm import write_jobs
 
@@ -266,7 +296,8 @@ def _sweep(
         refuse_too_many(ranks, threads, request.yes)
         environ = without_weaker_pins(screen.print)
         request = replace(request, environ=environ)
-    show = partial(_show, plan.sweep, Path(request.out), screen, as_json, csv_path)
+    show = partial(_show, plan.sweep, Path(out), screen) if out else _show_records
+    show = partial(show, as_json, csv_path)
     code = run_sweep(plan, request, screen, run, show, given, supervise)
     if not expect or code == INTERRUPTED:
         return code
@@ -299,24 +330,34 @@ _MOST_ROWS = 20
 _DRAWN = ("mlp", "libraries", "algorithms")
 
 
+def _show_records(form: str | None, csv_path: str | None, runs: dict) -> int:
+    """Print the table of cases that are not kept, and return the largest exit code."""
+    from drbench.launch.views import pool_records, tables_of
+
+    records = [pool_records(run.values()) for run in runs.values() if run]
+    if form == "json":
+        print(json.dumps([record.to_json_dict() for record in records]))
+    elif form == "brief":
+        print(*map(brief_record, records), sep="\n")
+    else:
+        tables_of("scan", runs)[0].show(console(), "", len(records), form == "verbose")
+    add_records(csv_path, *records)
+    return max(EXIT_CODES[record.status] for record in records)
+
+
 def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, runs: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
-    from drbench.launch.views import rows_of, tables_of
+    from drbench.launch.views import tables_of, write_tables
 
-    tables, print_line = tables_of(sweep.view, runs), screen.print
-    if as_json:
-        print(
-            json.dumps({"name": sweep.name, "tables": [table.to_json_dict() for table in tables]})
-        )
-    if csv_path:
-        write_table(csv_path, rows_of(tables))
-        print_line(f"table: {csv_path}")
     shapes = {(row.m, row.n, row.k) for run in runs.values() for row in run.values()}
     alone = len(shapes) == sum(map(bool, runs.values()))  # every case is a separate problem
-    if sweep.view == "scaling" or alone:
-        for table in () if as_json else tables:
-            table.show(screen, out, _MOST_ROWS)
-    if alone and not sweep.view:
+    view, print_line = sweep.view or "scan" * alone, screen.print
+    tables = tables_of(view, runs)
+    write_tables(tables, sweep.name, as_json, csv_path)
+    whole = view in ("scaling", "scan")
+    for table in tables if whole and not as_json else ():
+        table.show(screen, out, _MOST_ROWS)
+    if view == "scan":
         return
     from drbench.launch.views.problems import show_answer
     from drbench.plots.report.verdict import verdict
@@ -324,11 +365,11 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, runs: d
     from drbench.plots.select.records import read_records
 
     records = read_records([out])
-    if not (as_json or alone or sweep.view == "scaling"):
+    if not (as_json or whole):
         show_answer(verdict(records), tables, screen, out)
     ok = records[records.status == "ok"]
-    kind = sweep.view if sweep.view in _DRAWN else ""
-    if sweep.view == "scaling" and ok.ranks.nunique() > 1:
+    kind = view if view in _DRAWN else ""
+    if view == "scaling" and ok.ranks.nunique() > 1:
         kind = "weak" if ok["shape"].nunique() > 1 else "strong"
     if kind and len(ok):
         try:

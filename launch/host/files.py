@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drbench.errors import EXIT_CODES, CaseFailed, UsageError
-from drbench.measure.record import FORMULA_STARTS, Record, RecordError
+from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import append_csv, is_other_form, read_csv
 
 #: The folder that holds drbench: the checkout, or site-packages of an installation.
@@ -132,30 +132,15 @@ def write_output(option: str, path: str | os.PathLike, text: str) -> None:
 
 
 def write_table(path: str | os.PathLike, rows: list[dict]) -> None:
-    """Write rows, which may have different keys, as CSV to the file of ``--csv``.
+    """Write rows as CSV to the file of ``--csv``.
 
     Raises
     ------
     UsageError
     """
-    from pandas import DataFrame
+    from .show import csv_text
 
-    cells = [{name: _cell(value) for name, value in row.items()} for row in rows]
-    table = DataFrame(cells, dtype=object).to_csv(index=False, lineterminator="\n")
-    write_output("--csv", path, table)
-
-
-def _cell(value):
-    """A value as a record's cell: no text that a spreadsheet would execute.
-
-    Examples
-    --------
-    >>> _cell("=1+1"), _cell(True), _cell(-1.5)
-    ("'=1+1", 'true', -1.5)
-    """
-    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
-        return "'" + value
-    return str(value).lower() if isinstance(value, bool) else value
+    write_output("--csv", path, csv_text(rows))
 
 
 def check_csv(path: str | None) -> None:

@@ -4,7 +4,7 @@ units."""
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
@@ -16,7 +16,7 @@ from rich.text import Text
 from drbench.clock import COMPUTING
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
-from drbench.measure.record import Record, by_balance, options_of
+from drbench.measure.record import FORMULA_STARTS, HEADER, Record, by_balance, options_of
 from drbench.partitions import CyclicAxis, Partition
 from drbench.plan.explain import tile_owners
 from drbench.program.problem import Problem
@@ -31,6 +31,8 @@ from drbench.texts import (
     shape_text,
     time_text,
 )
+
+from .streams import FORM
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line of the algorithm has in its own words.
@@ -55,9 +57,11 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 class Screen(Console):
     """A console without markup, which prints no blanks at the ends of lines, except on a
-    terminal."""
+    terminal. With ``--format csv`` only tables are printed to standard output."""
 
     def print(self, *objects, **how) -> None:
+        if FORM.get() == "csv":
+            self.stderr = not isinstance(objects[0], _Fitted)
         if self.is_terminal:
             return super().print(*objects, **how)
         with self.capture() as printed:
@@ -77,9 +81,32 @@ def console(**how) -> Screen:
     if started_by_us() or (here and (here.size > 1 or here.variable.startswith("OMPI"))):
         how["force_terminal"] = False
     out = Screen(highlight=False, markup=False, **how)
-    if not out.is_terminal and "COLUMNS" not in os.environ:
+    if FORM.get():
+        out.width = 1 << 20  # whole lines
+    elif not out.is_terminal and "COLUMNS" not in os.environ:
         out.width = 160
     return out
+
+
+def csv_text(rows: Iterable[dict]) -> str:
+    """Rows, which may have different keys, as CSV, without dictionaries in them."""
+    from pandas import DataFrame
+
+    plain = lambda row: {x: _cell(value) for x, value in row.items() if type(value) is not dict}
+    return DataFrame(map(plain, rows), dtype=object).to_csv(index=False, lineterminator="\n")
+
+
+def _cell(value):
+    """A value as a record's cell: no text that a spreadsheet would execute.
+
+    Examples
+    --------
+    >>> _cell("=1+1"), _cell(True), _cell(-1.5)
+    ("'=1+1", 'true', -1.5)
+    """
+    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
+        return "'" + value
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 class _Fitted(Table):
@@ -87,8 +114,29 @@ class _Fitted(Table):
     names. The first column and those of ``keys``, which distinguish rows, stay, and may wrap."""
 
     keys: set[int] = set()
+    values: Sequence[dict] = ()
+
+    def written(self, form: str) -> str:
+        """The whole table as Markdown, or as CSV: its values, if there are any, else its texts.
+
+        Examples
+        --------
+        >>> print(table("!who|> time", [("a|b", "1 s")]).written("md").strip())
+        | who | time |
+        | --- | --- |
+        | a\\|b | 1 s |
+        """
+        heads, *lines = zip(*([x.header, *map(str, x.cells)] for x in self.columns))
+        if form == "csv":
+            return csv_text(self.values or [dict(zip(heads, line)) for line in lines])
+        plain = lambda cell: re.sub(r"([\\|*_`<])", r"\\\1", cell).replace("\n", "<br>")
+        lines = [heads, ["---"] * len(heads), *lines]
+        return "".join(f"\n| {' | '.join(map(plain, line))} |" for line in lines) + "\n"
 
     def __rich_console__(self, console, options):
+        if form := FORM.get():
+            yield Text(self.written(form))
+            return
         every = self.columns
         fits = lambda widths: sum(widths.values()) + 3 * len(widths) <= options.max_width + 1
         shown = dict(enumerate(map(self._whole_width, every)))
@@ -108,7 +156,7 @@ class _Fitted(Table):
         return max((cell_len(line) for text in texts for line in str(text).splitlines()), default=0)
 
 
-def table(columns: str, rows: Iterable[Iterable]) -> Table:
+def table(columns: str, rows: Iterable[Iterable], values: Sequence[dict] = ()) -> Table:
     """A table of texts, printed without markup.
 
     Parameters
@@ -119,6 +167,8 @@ def table(columns: str, rows: Iterable[Iterable]) -> Table:
         identifies the row and is never left out; no names for no header.
     rows : iterable
         Rows of str and :class:`rich.text.Text`.
+    values : sequence of dict
+        What ``--format csv`` prints instead of the texts.
 
     Examples
     --------
@@ -141,6 +191,7 @@ def table(columns: str, rows: Iterable[Iterable]) -> Table:
         show_header=bool(columns.strip("|~!>")),
         pad_edge=False,
     )
+    fitted.values = values
     fitted.keys = {at for at, name in enumerate(columns.split("|")) if name.strip(">~")[:1] == "!"}
     for name in columns.split("|"):
         text = name.lstrip(">~! ")
@@ -150,6 +201,20 @@ def table(columns: str, rows: Iterable[Iterable]) -> Table:
     for cells in rows:
         fitted.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return fitted
+
+
+def result_text(record: Record) -> str:
+    """Whether C is right, in a word or two.
+
+    Examples
+    --------
+    >>> run = dict(mode="measured", status="ok", best_s=1.0)
+    >>> [result_text(Record(**run, error=error)) for error in (0.0, 1e-7, None)]
+    ['exact', 'correct (error 1e-07)', 'not verified']
+    """
+    if record.error is None:
+        return "not verified" if record.mode == "measured" else "predicted"
+    return f"correct (error {record.error:.2g})" if record.error else "exact"
 
 
 def answer_text(record: Record) -> str:
@@ -176,8 +241,7 @@ def answer_text(record: Record) -> str:
     if record.mode == "simulated":
         verdict, time = "Predicted:", predicted_text(record)
     else:
-        exact = "exact" if record.error == 0 else f"correct (error {record.error or 0:.2g})"
-        verdict = f"Result {'not verified' if record.error is None else exact}"
+        verdict = f"Result {result_text(record)}"
         why = cores_text(record)
         if record.noisy:
             verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}:"
@@ -237,7 +301,7 @@ def show_record(record: Record, verbose: bool = False) -> None:
     doubtful = record.noisy or record.oversubscribed
     colour = "red" if not fine else "" if simulated else "yellow" if doubtful else "green"
     out.line(Text(answer_text(record), colour))
-    rows = table("|!~", ())
+    rows = table("|!~", (), [dict(zip(HEADER, record.to_row()))])
     rows.columns[0].style = "bold"
 
     def add(name: str, *values: str | Text | None, detail: bool = False) -> None:

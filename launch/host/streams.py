@@ -7,8 +7,12 @@ import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from drbench.errors import CaseFailed, DrbenchError
+
+#: The form of printed tables: md or csv; else text.
+FORM: ContextVar[str | None] = ContextVar("form", default=None)
 
 
 class ReaderGone(DrbenchError):

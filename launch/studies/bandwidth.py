@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from drbench.errors import DrbenchError, UsageError
+from drbench.errors import UsageError
+from drbench.launch.cases.sweep_values import values_of
 from drbench.launch.host.show import table
 from drbench.options import Option
 from drbench.texts import bytes_text, marked, plural, span, time_text
@@ -23,24 +24,13 @@ def sizes_of(text: str) -> list[int]:
 
     Examples
     --------
-    >>> sizes_of("1MiB,64KiB"), sizes_of("4KiB:64KiB:4"), sizes_of("1KiB:3KiB:2")
-    ([65536, 1048576], [4096, 16384, 65536], [1024, 2048])
+    >>> sizes_of("1MiB,64KiB"), sizes_of("4KiB:64KiB:*4")
+    ([65536, 1048576], [4096, 16384, 65536])
     """
-    remedy = "Use sizes as 64KiB,1MiB, or FIRST:LAST:FACTOR as 4KiB:64MiB:2."
-    try:
-        if ":" not in text:
-            return sorted({_SIZE.read(word.strip()) for word in text.split(",")})
-        first, last, by = text.split(":")
-        size, largest, factor = _SIZE.read(first), _SIZE.read(last), int(by)
-    except (DrbenchError, ValueError) as error:
-        described = f"{error} " if isinstance(error, DrbenchError) else ""
-        raise UsageError(f"{text!r}: {described}{remedy}") from None
-    sizes = []
-    while size <= largest and factor > 1 and len(sizes) <= _MOST_SIZES:
-        sizes.append(size)
-        size *= factor
-    if not 0 < len(sizes) <= _MOST_SIZES:
-        raise UsageError(f"{text!r} is not a range of 1 to {_MOST_SIZES} sizes. {remedy}")
+    words = map(str.strip, text.split(","))
+    sizes = sorted({size for word in words for size in values_of(word, "it", [_SIZE])})
+    if len(sizes) > _MOST_SIZES:
+        raise UsageError(f"{text!r} has more than {_MOST_SIZES} sizes. Use a larger factor.")
     return sizes
 
 
@@ -108,7 +98,7 @@ def bandwidth_table(rows: Sequence) -> Table:
             )
         )
     columns = "operation|>!size|>!bus GB/s|>!time|>vs. memcpy|>95 % interval|>algorithm GB/s"
-    return table(columns, lines)
+    return table(columns, lines, [row._asdict() for row in rows])
 
 
 def bandwidth_notes(rows: Sequence) -> list[str]:

@@ -5,8 +5,10 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
@@ -30,14 +32,14 @@ def run_sweep(
     request: SweepRequest,
     console: Console,
     run: Runner | None,
-    show: Callable[[dict], None],
+    show: Callable[[dict], int | None],
     given: int | None = None,
     supervise: Callable | None = None,
 ) -> int:
     """Run the cases without a row, and return the exit code. With ``stream`` each record is written
     to standard output, those of earlier runs first. ``run`` runs cases (None: on ranks, those that
     ``supervise`` starts or the ``given`` number of them), and ``show`` gets the records of each
-    case by round at the end.
+    case by round at the end, and may return an exit code. Without ``out`` nothing is kept.
 
     Returns
     -------
@@ -73,30 +75,34 @@ def run_sweep(
     if request.stream:
         _stream(HEADER)
     experiment = plan.experiment(mine, request.simulate)
+    here = nullcontext(request.out) if request.out else TemporaryDirectory(prefix="drbench-")
     try:
-        runs = run_experiment(
-            experiment,
-            request.out,
-            run,
-            console,
-            names=[job.name for job in plan.jobs],
-            most=request.max_cases,
-            on_record=lambda record: request.stream and _stream(record.to_row()),
-            description=f"{sweep.name}: {plural(len(mine), 'case')} on {on_ranks}",
-            fresh=request.fresh,
-            retry=request.retry,
-        )
+        with here as out:
+            runs = run_experiment(
+                experiment,
+                out,
+                run,
+                console,
+                names=[job.name for job in plan.jobs],
+                most=request.max_cases,
+                on_record=lambda record: request.stream and _stream(record.to_row()),
+                description=f"{sweep.name}: {plural(len(mine), 'case')} on {on_ranks}",
+                fresh=request.fresh,
+                retry=request.retry,
+            )
     except KeyboardInterrupt:
+        if not request.out:
+            raise
         again = "the same command" if given else shlex.join(request.arguments())
         print_line(f"interrupted; finished cases are kept. Resume: {again}")
         return INTERRUPTED
     if left := sum(not experiment.is_finished(run) for run in runs.values()):
         print_line(f"left: {plural(left, 'case')} (--max-cases). The same command resumes")
     records = [record for run in runs.values() for record in run.values()]
-    if records:
-        show(runs)
-    print_line(f"records: {Path(request.out) / 'records.csv'}")
-    return choose_exit_code(records)
+    code = show(runs) if records else None
+    if request.out:
+        print_line(f"records: {Path(request.out) / 'records.csv'}")
+    return code or choose_exit_code(records)
 
 
 def jobs_on(given: int, jobs: list[Job]) -> tuple[list[Job], str]:

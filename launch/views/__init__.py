@@ -5,9 +5,9 @@ from typing import Any
 
 from drbench.launch.sweeps.rounds import pool_records
 
-from .contest import contest_tables
+from .contest import contest_tables, scan_table
 from .scaling import scaling_tables
-from .tables import Table, rows_of
+from .tables import Table, write_tables
 
 
 def tables_of(view: str, runs: dict) -> list[Table]:
@@ -16,6 +16,8 @@ def tables_of(view: str, runs: dict) -> list[Table]:
     if view == "scaling":
         return scaling_tables(list(runs.values()))
     entries = [(pool_records(run.values()), run) for run in runs.values() if run]
+    if view == "scan":
+        return [scan_table(entries)] if entries else []
     is_contest = view in ("algorithms", "libraries")
     return contest_tables(entries, view == "algorithms", is_contest)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from drbench.clock import PHASES
 from drbench.launch.cases.peaks import arithmetic
+from drbench.launch.host.show import result_text
 from drbench.launch.libraries import LIBRARIES, ON_DRBENCH
 from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide_compared
 from drbench.measure.noise import doubts
@@ -106,6 +107,19 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
     return tables
 
 
+def scan_table(entries: Sequence[Entry]) -> Table:
+    """One table of all problems: columns of what varies; what does not is the title."""
+    tables = contest_tables(entries, False, False)
+    columns = (*_SIZES, *(x for table in tables for x in table.columns), _RESULT)
+    rows = [row for table in tables for row in table.rows]
+    texts = {x: {x.cell(row) for row in rows} for x in (*_SIZES, *_LISTED[1:3], _LISTED[-1])}
+    fixed = [x for x, cells in texts.items() if len(cells) == 1]
+    title = ", ".join(f"{x.heading.strip('!~>')} {max(texts[x])}" for x in fixed if max(texts[x]))
+    every = {x.key: x._replace(detail=False) for x in columns if x not in fixed}
+    title = title or tables[0].title
+    return tables[-1]._replace(title=title, columns=(*every.values(),), rows=rows, answer="")
+
+
 def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
     """A row of the table, with the columns that distinguish rows."""
     record, decision = entry
@@ -119,6 +133,8 @@ def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
         "to_the_best": decision and str(decision),
         "percent_of_gemm_only": percent,
         "gemm_only": None if percent is None else f"{percent:.1f} %{by_balance(record)}",
+        **{name: getattr(record, name) for name in (*_PROBLEM, *distinct)},
+        "result": result_text(record),
         "layout": layouts_text(where),
         "how": name_of(record, True),
         "gflops": record.gflops,
@@ -127,7 +143,6 @@ def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
         "doubt": marks_of(record) + "0" * unmoved,
         "marks": marks_of(record) + "0" * unmoved + state,
         "in_doubt": ", ".join(["moves nothing"] * unmoved + doubts(record)) or None,
-        **{name: getattr(record, name) for name in distinct},
         **{f"{name}_s": getattr(record, f"phase_{name}_s") for name in PHASES},
         "blas": record.blas,
     }
@@ -154,6 +169,10 @@ _LISTED = (
     _MOVED,
     Column("transport", "transport", None, True),
 )
+#: What distinguishes problems.
+_PROBLEM = "m n k dtype transpose ranks machine".split()
+_SIZES = tuple(Column(name, f">!{name}") for name in _PROBLEM)
+_RESULT = Column("result", "!~result")
 
 
 def _verdict(contenders: Sequence[Contender], tiles: bool) -> tuple[str, list[str]]:

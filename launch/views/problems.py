@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from drbench.launch.host.show import Screen
+from drbench.launch.host.show import FORM, Screen
 from drbench.measure.decision import MARKS
 from drbench.texts import marked, time_text
 
-from .tables import FEW_ROWS, Column, Table
+from .tables import FEW_ROWS, Column, Table, rows_of
 
 #: Most problems of which rows are shown without being asked for.
 _FEW_PROBLEMS = 2
@@ -31,6 +31,8 @@ def show_answer(
     from drbench.plots.report.verdict import headline
 
     print_line, again = out.line, shlex.quote(str(path))
+    if FORM.get() == "csv":
+        return Table("", (), rows_of(tables)).show(out)
     timed = [table for table in tables if table.rows]
     rows = _by_table(timed) if len(timed) > len(verdict.best) else _by_problem(verdict)
     several = len(rows) > 1

@@ -1,5 +1,6 @@
 """Tables of values, printed or as JSON or CSV, and the names of contenders in them."""
 
+import json
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -9,7 +10,8 @@ from rich.text import Text
 
 from drbench.algorithms import algorithms
 from drbench.launch.cases.command_line import describe
-from drbench.launch.host.show import Screen, table
+from drbench.launch.host.files import write_table
+from drbench.launch.host.show import FORM, Screen, table
 from drbench.measure.noise import DOUBTS
 from drbench.measure.record import IDENTITY, REQUEST, WHERE, Record
 from drbench.texts import worth
@@ -57,7 +59,7 @@ class Table(NamedTuple):
         """Print the table, its first rows (all with ``verbose``), what their marks mean and the
         sentences, without columns in which no row has a value. ``path`` has the records."""
         print_line = out.line
-        rows = self.rows if verbose else self.rows[:limit]
+        rows = self.rows if verbose or FORM.get() else self.rows[:limit]
         columns = [
             column
             for column in self.columns
@@ -67,7 +69,8 @@ class Table(NamedTuple):
         if heading := ": ".join(filter(None, (self.title, self.answer))):
             print_line(Text(heading, "bold"))
         if rows:
-            out.print(table("|".join(column.heading for column in columns), cells), soft_wrap=False)
+            heads = "|".join(column.heading for column in columns)
+            out.print(table(heads, cells, self.rows), soft_wrap=False)
         if left := len(self.rows) - len(rows):
             again = f"drbench compare {shlex.quote(os.fspath(path))} --limit {len(self.rows)}"
             print_line(f"{left} more: {again}")
@@ -131,6 +134,14 @@ def rows_of(tables: list[Table]) -> list[dict]:
     [{'table': 'one', 'a': 1}, {'table': 'two', 'b': None}]
     """
     return [{"table": contents.title} | row for contents in tables for row in contents.rows]
+
+
+def write_tables(tables: list[Table], name: str, as_json: bool, csv_path: str | None) -> None:
+    """Print tables as JSON, and write all their rows to a file of CSV, if that is asked for."""
+    if as_json:
+        print(json.dumps({"name": name, "tables": [table.to_json_dict() for table in tables]}))
+    if csv_path:
+        write_table(csv_path, rows_of(tables))
 
 
 def layout(record: Record) -> tuple:

@@ -18,6 +18,7 @@ from .page import (
     GRID,
     HOLLOW,
     MARKER_PT,
+    PAGE_STYLE,
     TITLE_IN,
     FigurePage,
     Title,
@@ -286,6 +287,7 @@ def panels(
     columns = min(
         columns, len(charts), max(1, int((page_in() - left_in) / (sum(margins_in) + _LEAST_IN)))
     )
+    high_in = PAGE_STYLE.get().panel_in or high_in
     wide_in, highs_in = (page_in() - left_in) / columns, broadcast_to(high_in, len(charts))
     rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
     tops_in = list(accumulate((TITLE_IN + max(row) + _BELOW_IN for row in rows), initial=0))

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
+from matplotlib.font_manager import findfont
 
-from drbench.plots.select.cases import Options
+from drbench.plots.select.cases import Options, SelectionError
 from drbench.plots.select.records import read_records
 from drbench.plots.summaries import SUMMARIES
 
@@ -38,10 +39,22 @@ class Figure(NamedTuple):
         return cls(name, SUMMARIES[name], *how, **more)
 
     def make(self, source: Any, options: Options, page_style: PageStyle = PRINTED) -> Made:
-        """Draw the figure in the style of all figures."""
-        before = PAGE_STYLE.set(page_style)
+        """Draw the figure in the style of all figures.
+
+        Raises
+        ------
+        SelectionError
+            If there is no such font, or no case to draw.
+        """
         try:
-            with matplotlib.rc_context(RC):
+            findfont(page_style.font, fallback_to_default=False)
+        except ValueError:
+            raise SelectionError(
+                f"no font {page_style.font!r} is installed. Use serif, STIXGeneral or another one."
+            ) from None
+        before = PAGE_STYLE.set(page_style._replace(panel_in=options.height))
+        try:
+            with matplotlib.rc_context(RC | {"font.family": page_style.font}):
                 return self.page(source, options)
         finally:
             PAGE_STYLE.reset(before)

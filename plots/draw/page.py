@@ -57,12 +57,15 @@ Title = str | Callable[[int], str]
 
 
 class PageStyle(NamedTuple):
-    """The layout of pages: their width, a title instead of the finding, and whether they have
-    small print."""
+    """The layout of pages: their width, a title instead of the finding (a blank: none), whether
+    they have small print, the family of their font, and the height of panels instead of the
+    figure's own."""
 
     width_in: float = 7.0
     title: str = ""
     notes: bool = True
+    font: str = RC["font.family"]
+    panel_in: float | None = None
 
 
 PRINTED = PageStyle()
@@ -235,9 +238,9 @@ def title_rows(title: Title, characters: int) -> list[str]:
 
 
 @cache
-def _glyphs() -> frozenset[int]:
-    """The characters that both fonts of the figures have."""
-    fonts = (FontProperties(family="DejaVu Sans", weight=weight) for weight in ("normal", "bold"))
+def _glyphs(family: str) -> frozenset[int]:
+    """The characters that both fonts of a family have."""
+    fonts = (FontProperties(family=family, weight=weight) for weight in ("normal", "bold"))
     glyphs = (get_font(findfont(font)).get_charmap() for font in fonts)
     return frozenset(set.intersection(*map(set, glyphs)))
 
@@ -252,7 +255,9 @@ def make_drawable(text: str, most: int = 400) -> str:
     """
     text = shorten(text, most)
     return "".join(
-        character if ord(character) in _glyphs() else "\N{REPLACEMENT CHARACTER}"
+        character
+        if ord(character) in _glyphs(PAGE_STYLE.get().font)
+        else "\N{REPLACEMENT CHARACTER}"
         for character in text
     )
 
@@ -279,10 +284,14 @@ def _renderer():
     return FigureCanvasAgg(Figure(dpi=72)).get_renderer()
 
 
-@cache
 def width_in(text: str, size: float, bold: bool = False) -> float:
     """Width of a text in inches."""
-    font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
+    return _width_in(text, size, bold, PAGE_STYLE.get().font)
+
+
+@cache
+def _width_in(text: str, size: float, bold: bool, family: str) -> float:
+    font = FontProperties(family=family, size=size, weight="bold" if bold else "normal")
     return 1.03 * _renderer().get_text_width_height_descent(text, font, False)[0] / 72
 
 

@@ -130,4 +130,4 @@ def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
     return Made(page.picture, notes)
 
 
-FIGURES = (Figure.listed("bandwidth", make, read=ROWS.read),)
+FIGURES = (Figure.listed("bandwidth", make, ("height",), ROWS.read),)

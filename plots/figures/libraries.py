@@ -303,6 +303,6 @@ def make(by: str, records: Records, options: Options) -> Made:
 
 
 FIGURES = tuple(
-    Figure.listed(name, partial(make, by), ("moving_only", "shape"))
+    Figure.listed(name, partial(make, by), ("moving_only", "shape", "height"))
     for name, by in (("algorithms", "variant"), ("libraries", "algorithm"))
 )

@@ -309,6 +309,6 @@ def make(records: Records, options: Options, layer: str | None = None) -> Made:
 
 
 FIGURES = tuple(
-    Figure_.listed(name, partial(make, layer=layer), ("quantity", "axis"))
+    Figure_.listed(name, partial(make, layer=layer), ("quantity", "axis", "height"))
     for name, layer in {"mlp": None, "mlp1": "mlp1", "mlp2": "mlp2"}.items()
 )

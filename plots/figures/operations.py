@@ -79,4 +79,4 @@ def make(records: Records, options: Options) -> Made:
     return Made(page.picture, [])
 
 
-FIGURES = (Figure.listed("operations", make),)
+FIGURES = (Figure.listed("operations", make, ("height",)),)

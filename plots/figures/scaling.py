@@ -220,6 +220,6 @@ def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> 
 
 
 FIGURES = (
-    Figure.listed("strong", partial(make, STRONG), ("moving_only", "shape")),
-    Figure.listed("weak", partial(make, WEAK), ("moving_only",)),
+    Figure.listed("strong", partial(make, STRONG), ("moving_only", "shape", "height")),
+    Figure.listed("weak", partial(make, WEAK), ("moving_only", "height")),
 )

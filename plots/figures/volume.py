@@ -97,4 +97,4 @@ def _byte_ticks(low: float, high: float) -> dict[float, str]:
     return {place: bytes_text(place) for place in powers[:: max(1, -(-len(powers) // 5))]}
 
 
-FIGURES = (Figure.listed("volume", make, ("moving_only", "shape")),)
+FIGURES = (Figure.listed("volume", make, ("moving_only", "shape", "height")),)

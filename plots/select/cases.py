@@ -61,12 +61,15 @@ class Options:
         Only this shape.
     axis : str
         ``paper``: 0 to 100, or ``fitted`` to the data.
+    height : float, optional
+        Inches of each panel.
     """
 
     moving_only: bool = False
     quantity: str = "auto"
     shape: Shape | None = None
     axis: str = "paper"
+    height: float | None = None
 
 
 class Source(NamedTuple):

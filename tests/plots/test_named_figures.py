@@ -267,3 +267,27 @@ def test_a_figure_is_as_wide_as_asked_with_a_title_of_its_own_and_without_small_
     texts = [text.get_text() for text in narrow.texts]
     assert texts.count("of my own") == 1
     assert not any(text.startswith("Dot: ") for text in texts)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", ["serif", "STIXGeneral"])
+def test_a_figure_for_a_paper_has_its_font_height_and_no_title(rich, tmp_path, family):
+    page_style = PageStyle(6.5, " ", False, family)
+    figure = find("libraries")
+    low, high = (figure.make(rich, Options(height=x), page_style).picture for x in (1.0, 1.5))
+    check_readable(high)
+    panels = [round(axes.get_position().height * high.get_figheight(), 3) for axes in high.axes]
+    assert {*panels} == {1.5}
+    assert low.get_figheight() < high.get_figheight()
+    titled = figure.make(rich, Options(height=1.5), page_style._replace(title="a title")).picture
+    assert len(titled.texts) == len(high.texts) + 1
+    (path,) = save(high, tmp_path / "paper.pdf", [".pdf"])
+    content = path.read_bytes()
+    name = {"serif": b"DejaVuSerif", "STIXGeneral": b"STIXGeneral"}[family]
+    fonts = re.findall(rb"/BaseFont /[A-Z]+\+(\w+)", content)
+    assert fonts and all(font.startswith(name) for font in fonts)
+    assert content.count(b"/FontFile2") and b"/Type3" not in content  # TrueType, whole
+    with pytest.raises(SelectionError, match="no font 'No Such'"):
+        figure.make(rich, Options(), PageStyle(font="No Such"))
+    with pytest.raises(SelectionError, match="--height"):
+        draw("best", rich, tmp_path / "best.pdf", height=2.0)

@@ -16,9 +16,8 @@ HOSTILE = (
     *(True, False, "", "x", "a", "row", "C", "inf", "all", "fastest", "auto", "48Ki", "-1", "1/0"),
     *("0/0", "a\nb", "\x1b[31m", "ü" * 300, "'; rm", "../..", "S(9)", "grid:1x1x2", "P", "/c2"),
     *([], {}, [[]], [{}], [0], [1], [1, 2], [1, 2, 3], [[1, 1]], [[0, 0]], [-1, -1], ["x"], [nan]),
-    *([1e9, 1e9], [True], [None and 0], [2, 2], {"x": 1}, {"x": {}}, {"start": 1, "stop": 5}),
-    *({"start": 1, "stop": 9, "step": 0}, {"start": 1, "stop": 2**62, "step": 1}),
-    *({"start": 1, "stop": 9, "factor": 2}, {"start": 0, "stop": 9, "factor": 2}),
+    *([1e9, 1e9], [True], [None and 0], [2, 2], {"x": 1}, {"x": {}}, "1:5:2", "1:9:+0"),
+    *(f"1:{2**62}:+1", "1:8:*2", "0:8:*2", "all:8:+1", ":::", "1:2:*", "2:1:+1"),
 )
 #: Names that replace or add constants and keys.
 NAMES = (

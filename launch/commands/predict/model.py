@@ -13,6 +13,7 @@ from ..options import (
     command,
     csv_option,
     form_options,
+    is_scan,
     machine_option,
     modelled,
     of_case,
@@ -26,7 +27,7 @@ from ..options import (
 )
 
 
-@command("simulate")
+@command("simulate", scans=True)
 @problem_options(
     "prefetch",
     "compute",
@@ -56,24 +57,30 @@ from ..options import (
     "or drbench plot timeline.",
 )
 @form_options
-def simulate(ranks, csv_path, timeline, as_json, **values):
+def simulate(ranks, csv_path, timeline, as_json, override, **values):
     """Predict times on a machine model, by executing the same programs in virtual time.
 
     \b
       drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 -o chunk=none
+      drbench simulate -m 512:8192:*2 --preset row,column --machine h100x8
 
-    For many cases: drbench sweep NAME --simulate --machine NAME.
+    Options take several values, or a range of numbers: the table has a row for each case. For
+    hundreds: drbench sweep NAME --simulate --machine NAME.
     """
     from drbench.launch.cases.case import DESCRIPTION_FIELDS
     from drbench.launch.models.predict import predict_with
     from drbench.measure.timeline import chrome_trace
 
-    values["options"] = take_options(values)
     if values["machine"] is None:
         raise UsageError(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate; drbench plan --rank all counts without one."
         )
+    if is_scan(override):
+        from ..sweep import scan
+
+        return scan(override, simulate=True, machine=values["machine"])
+    values["options"] = take_options(values)
     check_csv(csv_path)
     check_output("--timeline", timeline)
     model, ranks = modelled(values, ranks)

@@ -85,7 +85,7 @@ RUN --algorithm wang -o dataflow=AG           | -o dataflow | one of auto, OS, L
 PLAN --algorithm ag_gemm -o experts=4         | ag_gemm takes no experts
 
 EXPLAIN -k '' -p 2                            | -k
-explain -m 8 -n 8 -p 2 --save page.html       | -k is missing | --timeline FILE
+explain -m 8 -n 8 -p 2 --save page.html       | -k is missing
 EXPLAIN                                       | -p is missing | --machine
 EXPLAIN -p 2 --transport rma                  | needs a machine model
 EXPLAIN -p 2 --compare '--save x.html'        | --save applies to the whole page
@@ -111,7 +111,8 @@ calibrate -p 1000 --save x.toml               | -p 1000
 calibrate --save /no/such/x.toml              | no folder
 calibrate --save notes.toml                   | notes.toml is not TOML
 
-bandwidth -p 2 --sizes 4                      | 4KiB:64MiB:2
+bandwidth -p 2 --sizes 4                      | at least 8
+bandwidth -p 2 --sizes 4KiB:64MiB:4           | FIRST:LAST:*FACTOR
 bandwidth -p 2 --only send                    | 'send' is none of
 bandwidth -p 2 --csv notes.toml               | holds no bandwidths
 bandwidth -p 1                                | 1
@@ -167,8 +168,7 @@ plot timeline no-trace.json --save x.pdf          | no trace
 report empty                                  | holds no CSV file
 report old.csv --save no/x.html                   | no folder no
 report . --save x.pdf                             | .html | '.pdf'
-compare old.csv --json                        | --json belongs to NEW
-compare old.csv --csv x.csv                   | --csv belongs to NEW
+compare old.csv --csv no/x.csv                | --csv no/x.csv
 compare old.csv --tolerance 0.2               | --tolerance belongs to NEW
 compare old.csv absent.csv                    | does not exist
 compare old.csv notes.toml                    | another header

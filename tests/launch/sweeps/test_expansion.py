@@ -76,9 +76,36 @@ def test_a_block_is_its_nested_loops(ms, ns, seeds, prefetches, zipped, scale):
 
 def test_a_range_of_replication_factors_is_one_for_all_three_matrices():
     block = {"m": 8, "n": 8, "k": 8, "preset": "row"}
-    block["replication"] = {"start": 1, "stop": 4, "factor": 2}
+    block["replication"] = "1:3:*2"
     found = [(case.a, case.b, case.c) for case in expanded(block)]
     assert found == [("row",) * 3, ("row/c2",) * 3]
+
+
+@given(st.integers(1, 50), st.integers(1, 400), st.integers(1, 9), st.booleans())
+def test_a_range_has_its_first_value_and_all_up_to_its_last(first, last, move, by_factor):
+    wanted, value = [], first
+    move += by_factor
+    while value <= last:
+        wanted.append(value)
+        value = value * move if by_factor else value + move
+    text = f"{first}:{last}:{'*' if by_factor else '+'}{move}"
+    if wanted:
+        assert [case.m for case in expanded({"m": ["7Ki", text], "n": 1, "k": 1})] == [
+            7168,
+            *wanted,
+        ]
+    else:
+        with pytest.raises(UsageError):
+            expanded({"m": text, "n": 1, "k": 1})
+
+
+def test_sizes_that_are_left_out_are_those_of_m():
+    shapes = [(case.m, case.n, case.k) for case in expanded({"m": "2:4:*2"})]
+    assert shapes == [(2, 2, 2), (4, 4, 4)]
+    assert [(case.m, case.n, case.k) for case in overridden("scan", "m=3,5 preset=row")] == [
+        (3, 3, 3),
+        (5, 5, 5),
+    ]
 
 
 def overridden(name, words, ranks=4):
@@ -160,8 +187,16 @@ MISTAKES = r"""
 cases = [{m = 8, n = 8}] | cases 1: k: is missing
 case.preset = "rwo" | preset: .* row
 case.m = [] | m: .* not empty
-case.m = {start = 1, stop = 1, step = 1} | m: .* not empty
-case.m = {start = 1, stop = 9} | m: .*step or factor
+case.m = "2:1:+1" | m: .*1 to 100000 values
+case.m = "1:2000000000:+1" | m: .*1 to 100000 values
+case.m = "512:8192:*1" | m: .*at least 2
+case.m = "-8:8:*2" | m: .*at least 1
+case.prefetch = "0:8:*2" | prefetch: .*from 1 on
+case.prefetch = "all:8:+2" | prefetch: .*numbers
+case.m = "1:9:2" | m: .*FIRST:LAST:.*'1:9:2'
+case.m = "1:2:3:*4" | m: .*FIRST:LAST:
+case.m = {start = 1, stop = 9} | m: .*FIRST:LAST:
+case.seed = "0:9223372036854775807:+1" | seed: .*1 to 100000 values
 case.check = "yes" | check: .*yes
 case.label = "a\nb" | label: .*control
 case.machine = "h100x8" | machine: nothing is planned by h100x8
@@ -219,7 +254,7 @@ def test_changing_anything_that_counts_changes_the_id():
 
 def test_too_many_cases_are_refused_before_they_are_made(monkeypatch):
     """Each range was bounded, the number of their combinations was not."""
-    wide = {"start": 1, "stop": 90000, "step": 1}
+    wide = "1:89999:+1"
     with pytest.raises(UsageError, match="8099820001 cases .* at most 250000 .* 89999 of m, 89999"):
         expanded({"m": wide, "n": wide, "k": 8})
     monkeypatch.setattr("drbench.launch.cases.sweep_file._MOST_CASES", 10)

@@ -78,7 +78,7 @@ def test_a_case_that_ends_the_job_has_its_row_after_the_same_command(given, swee
 
 def test_an_interrupted_case_runs_again(given, sweep_file, tmp_path):
     """A sweep is interrupted twice, and then resumed."""
-    file = sweep_file(CASES + "k = 8\nseed = { start = 0, stop = 200, step = 1 }\n")
+    file = sweep_file(CASES + 'k = 8\nseed = "0:199:+1"\n')
     path, records = tmp_path / "out" / "records.csv", []
     for number in (signal.SIGINT, signal.SIGTERM):
         before, least = records, len(records) + 5  # the signal may meet the fsync of the next

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from drbench.launch.commands.options import SCANNED
 from drbench.launch.commands.sweep import sweep
 from drbench.launch.host.protocol import ANSWER
 from drbench.launch.sweeps.plan import SweepRequest
@@ -30,7 +31,9 @@ OPTIONS = """--ranks=2 -oseed=7 --scale=2/1 --out=a b/é --max-cases=2 --timeout
 --launcher=./site.toml --peak=100 --label=my é --mem-limit=1GiB --yes --jobs=slurm --parts=2
 --array"""
 #: Those that it refuses, and those that need another one that it refuses.
-REFUSED = "--part --dry-run --json --csv --stream --fresh --retry --simulate --machine --limit"
+REFUSED = (
+    "--part --dry-run --json --format --csv --stream --fresh --retry --simulate --machine --limit"
+)
 
 
 @pytest.fixture
@@ -51,7 +54,8 @@ def site(tmp_path, mpiexec, monkeypatch):
 
 
 def test_a_job_script_with_every_option_runs(drbench, process, sweep_file, site, tmp_path, mpich):
-    names = {each.opts[-1] if each.opts[0] == "-p" else each.opts[0] for each in sweep.params[1:]}
+    every = [each for each in sweep.params[1:] if each.name not in SCANNED]  # those are -o
+    names = {each.opts[-1] if each.opts[0] == "-p" else each.opts[0] for each in every}
     words = re.split(r"\s(?=-)", OPTIONS)
     assert names == {*REFUSED.split(), *(re.match("--[a-z-]+|-.", word)[0] for word in words)}
     file = sweep_file(CASES)

@@ -92,7 +92,7 @@ def test_a_sweep_in_two_jobs_end_to_end(cluster, jobs, tmp_path):
 
 
 def test_a_cancelled_job_ends_and_resumes_when_it_is_submitted_again(cluster, jobs, tmp_path):
-    (script,) = jobs(CASES + "k = 8\nseed = { start = 0, stop = 120, step = 1 }\n")
+    (script,) = jobs(CASES + 'k = 8\nseed = "0:119:+1"\n')
     path = tmp_path / "out" / "records.csv"
     number = submit(cluster, script, tmp_path)
     some = lambda: path.exists() and path.read_bytes().count(b"\n") >= 6

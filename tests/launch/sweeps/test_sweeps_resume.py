@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 CASES = '[[cases]]\nm = 12\nn = 14\na = "row"\nb = "column"\nc = "row"\nstationary = "C"\n'
 INTO = ["-p", 2, "--out", "out"]
 #: Enough work to be interrupted.
-LONG = CASES + "k = 8\nseed = { start = 0, stop = 400, step = 1 }\n"
+LONG = CASES + 'k = 8\nseed = "0:399:+1"\n'
 
 
 #: Variables that are kept as names, if at all.
