@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import click
@@ -361,6 +362,7 @@ def output_frame(frame, answer: str, out, csv_path=None, as_json=False) -> None:
         return
     out.line(answer)
     units = {"gemm_only": lambda x: f"{x:.1f} %", "time": time_text}
+    frame = frame.replace(inf, None).dropna(axis="columns", how="all")
     rows = frame.astype(object).where(frame.notna(), "").to_dict("records")
     text = lambda row, x: units[row["quantity"]](x) if isinstance(x, float) else str(x)
     if rows:
