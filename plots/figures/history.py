@@ -6,7 +6,7 @@ from drbench.plots.select.cases import SelectionError
 from drbench.plots.select.history import read_history, select_points
 from drbench.plots.select.references import shorten_cases
 
-_MOST = 6
+_MOST, _UNITS = 6, {"gemm_only": "% of GEMM-only speed", "time": "seconds"}
 
 
 def make(points, options):
@@ -22,8 +22,12 @@ def make(points, options):
         ticks = [0, *steps.index, len(rows) - 1]
         axes.plot(rows.value, "o-", color="#0072B2")
         axes.plot(steps.value, "o", color="#D55E00")
-        axes.set_xticks(ticks, rows.when[ticks].str[:10])
-        axes.set_ylabel(rows.quantity[0])
+        days = rows.when.str[:10]
+        axes.set_xticks(ticks, (rows.when if days.nunique() == 1 else days)[ticks])
+        first, *_, last = axes.get_xticklabels()
+        first.set_horizontalalignment("left")
+        last.set_horizontalalignment("right")
+        axes.set_ylabel(_UNITS[rows.quantity[0]])
     return Made(page.picture, [])
 
 
