@@ -165,6 +165,12 @@ def test_a_sweep_exits_1_outside_its_references(run_cli, tmp_path):
     ended = run_cli(*SQUARE, out, "--expect", path, "--json")
     assert ended.returncode == 1 and "failed: 1 outside" in ended.stderr
     assert len(json.loads(ended.stdout)["tables"]) == 1
+    ended = run_cli(*SQUARE, out, "--expect", path, "--format", "csv")
+    rows = [*csv.DictReader(ended.stdout.splitlines())]
+    assert ended.returncode == 1 and len(rows) == 3 and all(row["median_s"] for row in rows)
+    ended = run_cli("compare", out, "--expect", path, "--format", "csv")
+    rows = [*csv.DictReader(ended.stdout.splitlines())]
+    assert sorted(row["outcome"] for row in rows) == ["inside", "inside", "outside"]
 
 
 @pytest.mark.mpi
