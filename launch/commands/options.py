@@ -374,10 +374,11 @@ def output_frame(frame, answer: str, out, csv_path=None, as_json=False, shown=No
     out.line(answer)
     values = frame.to_dict("records")
     frame = frame if shown is None or FORM.get() == "csv" else frame[shown]
-    units = {"gemm_only": lambda x: f"{x:.1f} %", "time": time_text}
+    percent = lambda x: f"{x:.1f} %"
     frame = frame.dropna(axis="columns", how="all")
     rows = frame.astype(object).where(frame.notna(), "").to_dict("records")
-    text = lambda row, x: units[row["quantity"]](x) if isinstance(x, float) else str(x)
+    shown_as = lambda row: percent if row.get("quantity") == "gemm_only" else time_text
+    text = lambda row, x: shown_as(row)(x) if isinstance(x, float) else str(x)
     if rows:
         cells = [[text(row, x) for x in row.values()] for row in rows]
         out.print(table("!~" + "|!~".join(frame), cells, values))

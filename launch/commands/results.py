@@ -45,7 +45,7 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
     },
     useless={
         "--expect": "NEW --by --as-reference --limit",
-        "--as-reference": "NEW --by --allow --limit",
+        "--as-reference": "NEW --by --allow --limit --json --csv",
     },
 )
 @click.argument("old", type=click.Path(exists=True))

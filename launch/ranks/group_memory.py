@@ -220,8 +220,8 @@ class GroupMemory(ClosedTogether):
         fill: Callable[[DistributedMatrix], None],
         values: tuple,
     ) -> dict[str, DistributedMatrix]:
-        """A, B and C of a problem, by name: those of the same layout that are there, or new ones, of
-        which ``fill`` fills A and B. Those of other ``values`` stay for the next turns."""
+        """A, B and C of a problem, by name: those of the same layout and ``values`` that are there,
+        or new ones, of which ``fill`` fills A and B."""
         matrices = {}
         for operand in problem.operands:
             name, key = operand.name, _key(problem, operand.name, choice, values)
