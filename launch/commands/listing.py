@@ -59,14 +59,14 @@ def list_(what, name, as_json):
         first = _FIRST.get(what, "").split()
         place = lambda row: first.index(row[0]) if row[0] in first else len(first)
         return _print(kind.columns, sorted(kind.rows(), key=place), as_json)
-    if what in ("machines", "chains") and not as_json:  # files, too
+    if what in ("machines", "chains") and not (as_json or FORM.get()):  # files, too
         return print(kind.show(name).rstrip("\n"))
     rows = [*kind.rows()]
     if kind.show is None:  # tiles is tiles:128x96@2x3
         so = [row[0] for row in rows if row[0].startswith(name)]
         name = min(so, key=len, default=name)
     _check_name(name, [row[0] for row in rows], f"{name!r} among {what}")
-    if as_json or kind.show is None:
+    if as_json or FORM.get() or kind.show is None:
         return _print(kind.columns, [row for row in rows if row[0] == name], as_json, whole=True)
     return print(kind.show(name).rstrip("\n"))
 

@@ -49,6 +49,13 @@ class _Option(click.Option):
         super().__init__(*arguments, **words)
         self.group = group
 
+    def type_cast_value(self, ctx, value):
+        """The value of its type; no range refuses nan, which no bound refuses later."""
+        number = super().type_cast_value(ctx, value)
+        if number != number:
+            self.type.fail(f"{value!r} is not a number.", self, ctx)
+        return number
+
 
 _FORM = _Option(
     ["--format"],
@@ -132,6 +139,8 @@ class Value(click.ParamType):
             return self.option.read(value)
         except DrbenchError as error:
             scans = getattr(ctx and ctx.command, "scans", False)
+            # no column of a table has iters and budget
+            scans = scans and param.name in SCANNED - {"iters", "budget"}
             if scans and ("," in value or is_range(value, [self.option])):
                 return value  # a sweep reads it
             self.fail(str(error), param, ctx)
@@ -351,23 +360,28 @@ timeout_option = partial(
 )
 
 
-def output_frame(frame, answer: str, out, csv_path=None, as_json=False) -> None:
-    """Print an answer and the rows of a DataFrame, or these as JSON or into a CSV file."""
+def output_frame(frame, answer: str, out, csv_path=None, as_json=False, shown=None) -> None:
+    """Print an answer and the rows of a DataFrame, or of text only those that are ``shown``; or
+    all as JSON or into a CSV file."""
     from drbench.launch.host.show import table
 
+    frame = frame.replace(inf, None)
     if csv_path:
         write_output("--csv", csv_path, frame.to_csv(index=False))
     if as_json:
         click.echo(frame.to_json(orient="records"))
         return
     out.line(answer)
-    units = {"gemm_only": lambda x: f"{x:.1f} %", "time": time_text}
-    frame = frame.replace(inf, None).dropna(axis="columns", how="all")
+    values = frame.to_dict("records")
+    frame = frame if shown is None or FORM.get() == "csv" else frame[shown]
+    percent = lambda x: f"{x:.1f} %"
+    frame = frame.dropna(axis="columns", how="all")
     rows = frame.astype(object).where(frame.notna(), "").to_dict("records")
-    text = lambda row, x: units[row["quantity"]](x) if isinstance(x, float) else str(x)
+    shown_as = lambda row: percent if row.get("quantity") == "gemm_only" else time_text
+    text = lambda row, x: shown_as(row)(x) if isinstance(x, float) else str(x)
     if rows:
         cells = [[text(row, x) for x in row.values()] for row in rows]
-        out.print(table("!~" + "|!~".join(frame), cells, rows))
+        out.print(table("!~" + "|!~".join(frame), cells, values))
 
 
 #: The machine model; its argument is the parameter's name.

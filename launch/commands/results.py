@@ -45,7 +45,7 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
     },
     useless={
         "--expect": "NEW --by --as-reference --limit",
-        "--as-reference": "NEW --by --allow --limit",
+        "--as-reference": "NEW --by --allow --limit --json --csv",
     },
 )
 @click.argument("old", type=click.Path(exists=True))
@@ -159,9 +159,8 @@ def check_references(references, records, allow, out, csv_path=None, as_json=Fal
     fails = list_failures(counts, allow)
     listed = [f"{counts[name]} {name}" for name in OUTCOMES if counts[name]]
     answer = f"{', '.join(listed)} of {plural(len(pairs), 'case')}."
-    shown = pairs if as_json or csv_path else pairs[pairs.outcome != "inside"]
     names = "case outcome quantity value lower upper reason".split()
-    output_frame(shown[names], answer, out, csv_path, as_json)
+    output_frame(pairs[names], answer, out, csv_path, as_json, pairs.outcome != "inside")
     if fails and not as_json:
         out.line(f"failed: {', '.join(fails)}")
     return EXIT_CODES["wrong" if fails else "ok"]
@@ -212,7 +211,7 @@ def _show(
     names = [name for name in find_varying(every) if name not in (*by, "preset")] or ["algorithm"]
     out, print_line = printing()
     print_line(compare_answer(counts, len(pairs), tolerance))
-    if listed or FORM.get():
+    if listed or FORM.get() == "csv":
         limit = _MOST_PAIRS if limit is None else limit
         rows = [
             (

@@ -21,7 +21,7 @@ from drbench.launch.host.files import (
     refuse_os_errors,
 )
 from drbench.launch.host.kernels import without_weaker_pins
-from drbench.launch.host.show import brief_record, console
+from drbench.launch.host.show import brief_record, console, csv_text
 from drbench.launch.sweeps.plan import SweepRequest, plan_cases
 from drbench.launch.sweeps.sweep import INTERRUPTED, run_sweep
 
@@ -29,6 +29,7 @@ from .completion import names_of
 from .guards import default_ranks, given_ranks, refuse_too_many
 from .options import (
     BYTES,
+    FORM,
     SCALE,
     SCANNED,
     TEXT,
@@ -301,6 +302,9 @@ def _sweep(
     code = run_sweep(plan, request, screen, run, show, given, supervise)
     if not expect or code == INTERRUPTED:
         return code
+    if FORM.get() == "csv":  # standard output has the table of the cases
+        FORM.set(None)
+        screen.stderr = True
     with reading():
         fails = check_references(references, read_records([request.out]), allow, screen)
     return max(fails, 0 if "failing" in allow else code)
@@ -339,6 +343,8 @@ def _show_records(form: str | None, csv_path: str | None, runs: dict) -> int:
         print(json.dumps([record.to_json_dict() for record in records]))
     elif form == "brief":
         print(*map(brief_record, records), sep="\n")
+    elif FORM.get() == "csv":
+        print(csv_text(record.to_json_dict() for record in records))
     else:
         tables_of("scan", runs)[0].show(console(), "", len(records), form == "verbose")
     add_records(csv_path, *records)
@@ -347,7 +353,7 @@ def _show_records(form: str | None, csv_path: str | None, runs: dict) -> int:
 
 def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, runs: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
-    from drbench.launch.views import tables_of, write_tables
+    from drbench.launch.views import joined, tables_of, write_tables
 
     shapes = {(row.m, row.n, row.k) for run in runs.values() for row in run.values()}
     alone = len(shapes) == sum(map(bool, runs.values()))  # every case is a separate problem
@@ -355,7 +361,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, runs: d
     tables = tables_of(view, runs)
     write_tables(tables, sweep.name, as_json, csv_path)
     whole = view in ("scaling", "scan")
-    for table in tables if whole and not as_json else ():
+    for table in joined(tables) if whole and not as_json else ():
         table.show(screen, out, _MOST_ROWS)
     if view == "scan":
         return

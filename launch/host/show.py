@@ -1,6 +1,7 @@
 """Output of the command line: tables, the drawing of partitions, bytes and seconds in readable
 units."""
 
+import json
 import os
 import re
 import shlex
@@ -101,11 +102,13 @@ def _cell(value):
 
     Examples
     --------
-    >>> _cell("=1+1"), _cell(True), _cell(-1.5)
-    ("'=1+1", 'true', -1.5)
+    >>> _cell("=1+1"), _cell(True), _cell(-1.5), _cell(["row", "S(0)"])
+    ("'=1+1", 'true', -1.5, '["row", "S(0)"]')
     """
     if isinstance(value, str) and value.startswith(FORMULA_STARTS):
         return "'" + value
+    if isinstance(value, list | tuple):
+        return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else value
 
 

@@ -163,7 +163,6 @@ class GroupMemory(ClosedTogether):
         self.expected: dict = {}
         self._open, self._nbytes, self._windows = ExitStack(), 0, 0
         self._matrices: dict[tuple, DistributedMatrix] = {}
-        self._filled: dict[tuple, tuple] = {}
 
     def begin(self, group: str | None) -> None:
         """Free everything, unless the group is the one before; None is a group of its own."""
@@ -208,10 +207,10 @@ class GroupMemory(ClosedTogether):
             check_memory(topology, need := need_of(), *limits, device)
         self._nbytes += need.total if planned else 0
 
-    def missing(self, problem: Problem, choice: TransportChoice) -> str:
-        """The names of the matrices that are not there yet."""
+    def missing(self, problem: Problem, *of) -> str:
+        """The names of the matrices that are not there yet; ``of`` are choice and values."""
         names = (operand.name for operand in problem.operands)
-        return "".join(x for x in names if _key(problem, x, choice) not in self._matrices)
+        return "".join(x for x in names if _key(problem, x, *of) not in self._matrices)
 
     def matrices(
         self,
@@ -221,20 +220,19 @@ class GroupMemory(ClosedTogether):
         fill: Callable[[DistributedMatrix], None],
         values: tuple,
     ) -> dict[str, DistributedMatrix]:
-        """A, B and C of a problem, by name: those of the same layout that are there, or new ones. A
-        and B are filled by ``fill`` unless they have these ``values`` already."""
+        """A, B and C of a problem, by name: those of the same layout and ``values`` that are there,
+        or new ones, of which ``fill`` fills A and B."""
         matrices = {}
         for operand in problem.operands:
-            name, key = operand.name, _key(problem, operand.name, choice)
+            name, key = operand.name, _key(problem, operand.name, choice, values)
             if key not in self._matrices:
                 dtype = numpy_type(problem.type_of(name))
                 self._matrices[key] = DistributedMatrix.open(
                     operand, topology, dtype, choice, problem.padded
                 )
+                if name != "C":
+                    fill(self._matrices[key])
             matrices[name] = self._matrices[key]
-            if name != "C" and self._filled.get(key) != values:
-                fill(matrices[name])
-                self._filled[key] = values
         return matrices
 
     def close(self) -> bool:
@@ -247,9 +245,9 @@ class GroupMemory(ClosedTogether):
         return there or bool(matrices)
 
 
-def _key(problem: Problem, name: str, choice: TransportChoice) -> tuple:
-    """What identifies the storage of a matrix."""
+def _key(problem: Problem, name: str, choice: TransportChoice, values: tuple) -> tuple:
+    """What identifies the storage of a matrix. Any C is written by each case."""
     operand = problem.operand(name)
     stored = operand.stored
     layout = stored.text, stored.shape, operand.transposed, problem.padded
-    return (name, *layout, problem.type_of(name), choice)
+    return (name, *layout, problem.type_of(name), choice, name != "C" and values)

@@ -294,6 +294,7 @@ def _prepare_program(
     columns.update(problem.texts)
     terms = problem.c.partition.terms
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars, case.dtype, terms)
+    values = case.fill, case.seed, fill.bound, fill.levels
     with open_backend(case, choice, topology) as backend:
         problem = replace(problem, padded=backend.pads)
         columns.update(backend.keys, nodes=topology.nodes)
@@ -301,7 +302,7 @@ def _prepare_program(
             problem,
             comm.rank,
             gemm_only=case.gemm_only and _kind_of_gemms(case, problem) not in memory.roofs,
-            names=memory.missing(problem, choice),
+            names=memory.missing(problem, choice, values),
             **planned,
         )
         check = partial(memory.check, topology, device=backend.free_bytes())
@@ -327,7 +328,6 @@ def _prepare_program(
             grouped = any(len(group) > 1 for group in trace.groups)
             columns["collectives"] = "mpi" if comm.allreduce(grouped, MPI.LOR) else None
         with ExitStack() as stack:
-            values = case.fill, case.seed, fill.bound, fill.levels
             of = partial(_fill, backend, fill=fill)
             if case.backend == "numpy":
                 matrices = memory.matrices(problem, topology, choice, of, values)

@@ -93,7 +93,8 @@ def _options(request: SweepRequest, launcher: Launcher, asked: Experiment) -> di
     cleanly before its time is over; cores of each rank, and time, as far as known. Those of the
     machine file override them."""
     options = {"requeue": "", "open-mode": "append", "signal": "B:TERM@60"}
-    threads, cores = dict(request.override).get("threads"), launcher.cores_per_node
+    text, cores = dict(request.override).get("threads", ""), launcher.cores_per_node
+    threads = max(map(int, re.findall(r"\d+", text)), default=0)
     if not threads and cores:
         ranks = min(request.ranks, launcher.ranks_per_node or request.ranks)
         threads = max(1, cores // ranks)
@@ -143,5 +144,5 @@ def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console)
             script=path.name,
         )
         write_whole(path, text)
-        console.print(f"sbatch {path}")
+        console.print(f"sbatch {shlex.quote(str(path))}")
     return 0

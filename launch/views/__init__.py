@@ -7,7 +7,7 @@ from drbench.launch.sweeps.rounds import pool_records
 
 from .contest import contest_tables, scan_table
 from .scaling import scaling_tables
-from .tables import Table, write_tables
+from .tables import Table, joined, write_tables
 
 
 def tables_of(view: str, runs: dict) -> list[Table]:

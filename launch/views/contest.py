@@ -122,6 +122,8 @@ def scan_table(entries: Sequence[Entry]) -> Table:
 
 def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
     """A row of the table, with the columns that distinguish rows."""
+    from drbench.plots.select.cases import form
+
     record, decision = entry
     percent = record.percent_of_gemm_only if not record.oversubscribed else None
     where, unmoved = layout(record), decision is None
@@ -133,6 +135,7 @@ def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
         "to_the_best": decision and str(decision),
         "percent_of_gemm_only": percent,
         "gemm_only": None if percent is None else f"{percent:.1f} %{by_balance(record)}",
+        "form": form(record) or None,
         **{name: getattr(record, name) for name in (*_PROBLEM, *distinct)},
         "result": result_text(record),
         "layout": layouts_text(where),
@@ -167,11 +170,11 @@ _LISTED = (
     Column("gemm_only", ">GEMM-only"),
     Column("gflops", ">rate", lambda row: rate_text(row["gflops"])),
     _MOVED,
-    Column("transport", "transport", None, True),
+    Column("transport", "!transport", None, True),
 )
 #: What distinguishes problems.
-_PROBLEM = "m n k dtype transpose ranks machine".split()
-_SIZES = tuple(Column(name, f">!{name}") for name in _PROBLEM)
+_PROBLEM = "m n k dtype ranks machine".split()
+_SIZES = tuple(Column(name, f">!{name}") for name in (*_PROBLEM, "form"))
 _RESULT = Column("result", "!~result")
 
 

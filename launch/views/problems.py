@@ -10,7 +10,7 @@ from drbench.launch.host.show import FORM, Screen
 from drbench.measure.decision import MARKS
 from drbench.texts import marked, time_text
 
-from .tables import FEW_ROWS, Column, Table, rows_of
+from .tables import FEW_ROWS, Column, Table, joined
 
 #: Most problems of which rows are shown without being asked for.
 _FEW_PROBLEMS = 2
@@ -32,7 +32,7 @@ def show_answer(
 
     print_line, again = out.line, shlex.quote(str(path))
     if FORM.get() == "csv":
-        return Table("", (), rows_of(tables)).show(out)
+        return joined(tables)[0].show(out)
     timed = [table for table in tables if table.rows]
     rows = _by_table(timed) if len(timed) > len(verdict.best) else _by_problem(verdict)
     several = len(rows) > 1

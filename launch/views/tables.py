@@ -136,6 +136,14 @@ def rows_of(tables: list[Table]) -> list[dict]:
     return [{"table": contents.title} | row for contents in tables for row in contents.rows]
 
 
+def joined(tables: list[Table]) -> list[Table]:
+    """Tables, as CSV one with the rows of all, and all that is in no row."""
+    if FORM.get() != "csv":
+        return tables
+    failures = [line for contents in tables for line in contents.failures]
+    return [Table("", (), rows_of(tables), failures=failures)]
+
+
 def write_tables(tables: list[Table], name: str, as_json: bool, csv_path: str | None) -> None:
     """Print tables as JSON, and write all their rows to a file of CSV, if that is asked for."""
     if as_json:

@@ -53,3 +53,11 @@ def test_a_wrong_result_of_any_turn_is_found(mpirun):
     (found,) = mpirun(2, "rounds.py", asked)
     statuses = [[turn["status"] for turn in turns] for turns in found["turns"]]
     assert statuses == [["ok"] * 3, ["ok", "ok", "wrong"], ["ok"] * 3]
+
+
+def test_cases_of_one_layout_and_other_values_keep_their_own(mpirun):
+    values = [{}, {"fill": "uniform"}, {"seed": 5}]
+    same = [case for more in values for case in cases(**more)[:1]]
+    asked = {"cases": same, "rounds": 2, "limits": [None], "corrupt": None}
+    (found,) = mpirun(2, "rounds.py", asked)
+    assert [[turn["status"] for turn in turns] for turns in found["turns"]] == [["ok"] * 2] * 3

@@ -29,6 +29,7 @@ COMMANDS = {
     "plan": "plan -m 64 -p 4 --rank all",
     "cases": "compare old.csv",
     "pairs": "compare old.csv new.csv",
+    "one": "list machines h100x8",
 }
 
 

@@ -141,6 +141,8 @@ def test_compare_exits_1_with_the_cases_that_are_outside(run_cli, tmp_path, boun
         ended = check(*rows)
         assert ended.returncode == 1 and f"(--allow {word})" in ended.stdout.splitlines()[-1]
         assert check(*rows, allow=["--allow", word]).returncode == 0
+    new = check(run(64, percent=90), run(128, percent=80), run(32, percent=50))
+    assert new.returncode == 0 and "1 new" in new.stdout
     bad = of_universal(m=128, status="failed")
     assert "failed: 1 failing" in check(run(64, percent=90), bad).stdout
 
@@ -165,6 +167,12 @@ def test_a_sweep_exits_1_outside_its_references(run_cli, tmp_path):
     ended = run_cli(*SQUARE, out, "--expect", path, "--json")
     assert ended.returncode == 1 and "failed: 1 outside" in ended.stderr
     assert len(json.loads(ended.stdout)["tables"]) == 1
+    ended = run_cli(*SQUARE, out, "--expect", path, "--format", "csv")
+    rows = [*csv.DictReader(ended.stdout.splitlines())]
+    assert ended.returncode == 1 and len(rows) == 3 and all(row["median_s"] for row in rows)
+    ended = run_cli("compare", out, "--expect", path, "--format", "csv")
+    rows = [*csv.DictReader(ended.stdout.splitlines())]
+    assert sorted(row["outcome"] for row in rows) == ["inside", "inside", "outside"]
 
 
 @pytest.mark.mpi

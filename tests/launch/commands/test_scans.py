@@ -41,6 +41,15 @@ def test_a_scan_predicts_each_case_as_alone(run_cli, tmp_path):
     assert os.listdir(tmp_path) == ["rows.csv"]
 
 
+def test_forms_and_transports_that_vary_are_columns_however_narrow(run_cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = "-m 64,128 --alpha 1,2 --transport".split()
+    ended = run_cli("simulate", HERE, *words, '["auto", "throttled:1,5"]')
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    (head,) = [line for line in lines if "m" in line and "result" in line]
+    assert {"form", "transport"} <= {*head}
+
+
 def test_keys_that_vary_are_columns_and_others_the_title(run_cli):
     ended = run_cli(
         "simulate", HERE, *"-m 64,128 -n 96 -k 96 -o chunk=16,32 --stationary B".split()
@@ -88,6 +97,7 @@ def test_a_sweep_without_a_file_has_the_same_cases(run_cli, tmp_path):
         "-m 8,16 --csv no/x.csv": "no/x.csv",
         "-m 8,16 --brief --format md": "--brief",
         "-m 8,16 --format xml": "--format",
+        "-m 8,16 -p 1,2": "--ranks",
     }.items(),
 )
 @pytest.mark.parametrize(
@@ -106,9 +116,10 @@ def test_a_run_of_several_values_verifies_each_and_keeps_nothing(drbench, tmp_pa
     ended = drbench(*words.split(), "--csv", "rows.csv", "--format", "csv", env=fault("in a hurry"))
     assert ended.returncode == 3, ended.stderr  # cannon needs a square number of ranks
     rows = list(csv.DictReader(ended.stdout.splitlines()))
-    found = {(row["m"], row["threads"], row["result"]) for row in rows}
-    assert found == {(m, t, "exact") for m, t in itertools.product(("24", "40"), "12")}
-    assert "cannon" in ended.stderr and "unsupported" in ended.stderr
+    found = {(row["m"], row["threads"], row["algorithm"], row["status"]) for row in rows}
+    outcomes = [("cannon", "unsupported"), ("universal", "ok")]
+    grid = itertools.product(("24", "40"), "12", outcomes)
+    assert found == {(m, t, *outcome) for m, t, outcome in grid} and len(rows) == len(found)
     records = read_csv(tmp_path / "rows.csv")
     assert [row.status for row in records].count("ok") == 4 and len(records) == 8
     assert os.listdir(tmp_path) == ["rows.csv"]

@@ -97,6 +97,7 @@ def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp
     sized = {"launch": launch | {"cores_per_node": 64}}
     assert {"cpus-per-task=16", "nodes=2", "ntasks-per-node=4"} <= lines(file, sized)
     assert "cpus-per-task=3" in lines(file, sized, "-o", "threads=3")
+    assert "cpus-per-task=3" in lines(file, sized, "-o", "threads=1,3")
     assert "time=0-00:11:00" in lines(file, {"launch": launch})
     assert "time=0-00:11:00" not in lines(file, {"launch": launch}, "-o", "rounds=99999")
     own = {"time": "07:00:00", "cpus-per-task": "5", "account": "a", "partition": "b"}
