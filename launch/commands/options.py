@@ -361,12 +361,14 @@ def output_frame(frame, answer: str, out, csv_path=None, as_json=False) -> None:
         click.echo(frame.to_json(orient="records"))
         return
     out.line(answer)
-    units = {"gemm_only": lambda x: f"{x:.1f} %", "time": time_text}
     frame = frame.replace(inf, None).dropna(axis="columns", how="all")
     rows = frame.astype(object).where(frame.notna(), "").to_dict("records")
-    text = lambda row, x: units[row["quantity"]](x) if isinstance(x, float) else str(x)
+    percent = lambda x: f"{x:.1f} %"
+    cells = []
+    for row in rows:
+        unit = percent if row["quantity"] == "gemm_only" else time_text
+        cells.append([unit(x) if isinstance(x, float) else str(x) for x in row.values()])
     if rows:
-        cells = [[text(row, x) for x in row.values()] for row in rows]
         out.print(table("!~" + "|!~".join(frame), cells, rows))
 
 
