@@ -16,6 +16,7 @@ from statistics import median, quantiles
 
 from drbench.measure.record import WITH
 
+from .cases import SelectionError
 from .records import csv_files, read_records
 from .references import add_cases, add_values
 
@@ -64,12 +65,23 @@ def select_points(table, by="date", words=(), quantity=None, tolerance=0.05):
         A row a point: that of the table, with ``case`` and the value of :mod:`.references`,
         ``when``, the date or commit, and in ``step``, of the first point after a step, the median
         after it / the median before it, and what it ran with that the point before did not.
+
+    Raises
+    ------
+    SelectionError
+        If there is no point.
     """
     when = table.commit if by == "commit" else table.timestamp.str[:16].str.replace("T", " ")
     table = add_cases(table.assign(when=when, step="")).sort_values("timestamp")
     table = table.loc[[{*words} <= {*case.split()} for case in table.case]]
     table = table.query("status == 'ok' and not hollow and when == when and timestamp == timestamp")
     points = add_values(table, quantity).query("value > 0")
+    if points.empty:
+        asked = " and ".join((by, *words))
+        raise SelectionError(
+            f"no row of these files is ok, not noisy, with a {asked}. Leave something out, or "
+            "measure again."
+        )
     for _, rows in points.groupby(["label", "case"]):
         setup = rows[["commit", *WITH]].astype(object).fillna("").to_dict("records")
         for at, ratio in find_steps(rows.value.tolist(), tolerance).items():
