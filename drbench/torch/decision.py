@@ -136,7 +136,7 @@ def decide(
     placements: tuple | None,
     when: str,
     ranks: int,
-    in_place: bool = True,
+    in_place: bool,
 ) -> DispatchDecision:
     """Decide who multiplies the last two of ``args``.
 

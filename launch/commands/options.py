@@ -131,8 +131,8 @@ class Value(click.ParamType):
         try:
             return self.option.read(value)
         except DrbenchError as error:
-            scans = getattr(ctx and ctx.command, "scans", False)
-            if scans and ("," in value or is_range(value, [self.option])):
+            several = "," in value or is_range(value, [self.option])
+            if several and getattr(ctx and ctx.command, "scans", False):
                 return value  # a sweep reads it
             self.fail(str(error), param, ctx)
 
