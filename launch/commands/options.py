@@ -476,11 +476,14 @@ def is_scan(keys: Iterable[tuple[str, str]]) -> bool:
     >>> is_scan([("m", "512"), ("a", "S(0),R@2x3")]), is_scan([("m", "8:8:*2")])
     (False, True)
     """
-    several = [(key, text) for key, text in keys if {",", ":"} & {*text}]
-    if several:
-        from drbench.launch.cases.sweep_file import describe_key
-    known = ((text, describe_key(key)) for key, text in several)
-    return any(is_range(*pair) or ("," in pair[0] and not is_one(*pair)) for pair in known)
+    from drbench.launch.cases.sweep_file import describe_key
+
+    for key, text in keys:
+        if {",", ":"} & {*text}:
+            described = describe_key(key)
+            if is_range(text, described) or ("," in text and not is_one(text, described)):
+                return True
+    return False
 
 
 def take_options(values: dict) -> dict:
