@@ -62,12 +62,12 @@ def predict_drbench(
     whole = summed(A), summed(B)
     pending = [pair for pair in zip((A, B), whole) if pair[0] is not pair[1]]
     problem = Problem(m, n, k, ranks, *whole, C, dtype)  # type: ignore[arg-type]  # bound there
-    nbytes = sum(elements for pair in pending for *_, elements in flows(*pair)) / ranks
-    nbytes *= problem.itemsize
+    elements = sum(count for pair in pending for *_, count in flows(*pair))
+    nbytes = elements * problem.itemsize / ranks
     machine = _machine(dtype, in_place)
     # each element is read, and added to what is read and written
-    sums_s = machine.compute.memory_s(3 * nbytes)
-    sums_s += nbytes / machine.links[0].bandwidth_bytes_per_s
+    received_s = nbytes / machine.links[0].bandwidth_bytes_per_s
+    sums_s = machine.compute.memory_s(3 * nbytes) + received_s
     universal, options = get_algorithm("universal"), resolve_universal(problem, in_place)
     traces = [
         universal.trace(problem, rank, machine=cores(dtype), **options)

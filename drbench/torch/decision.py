@@ -136,7 +136,7 @@ def decide(
     placements: tuple | None,
     when: str,
     ranks: int,
-    in_place: bool = True,
+    in_place: bool,
 ) -> DispatchDecision:
     """Decide who multiplies the last two of ``args``.
 
@@ -219,16 +219,16 @@ def decide(
         seconds = ours_s, predict_stock(changes, TYPES[meta.dtype])
         if ours_s > seconds[1]:
             why = "drbench is predicted to take longer"
-    if why:
-        return DispatchDecision("stock", why, spec, layouts, changes, bias, seconds=seconds)
-    why = "operands are read in place, nothing is gathered"
-    if changes is None:
-        why = "stock cannot multiply these placements"
-    elif not moves:
-        why = "nothing has to move, but drbench is to multiply always"
-    elif not any(stock_steps(*change) for change in changes[:-1]):
-        why = "stock would redistribute its result"
-    return DispatchDecision("drbench", why, spec, layouts, changes, bias, seconds=seconds)
+    who = "stock"
+    if not why:
+        who, why = "drbench", "operands are read in place, nothing is gathered"
+        if changes is None:
+            why = "stock cannot multiply these placements"
+        elif not moves:
+            why = "nothing has to move, but drbench is to multiply always"
+        elif not any(stock_steps(*change) for change in changes[:-1]):
+            why = "stock would redistribute its result"
+    return DispatchDecision(who, why, spec, layouts, changes, bias, seconds=seconds)
 
 
 def _fit(*shapes: tuple) -> bool:

@@ -202,8 +202,9 @@ class Installed:
         if decision is None:
             if len(self._decisions) >= _MOST_DECISIONS:
                 self._forget()
-            how = self.when, self.comm.size, self.in_place
-            decision = decide(op, args, kwargs, placements, *how)
+            decision = decide(
+                op, args, kwargs, placements, self.when, self.comm.size, self.in_place
+            )
             self._decisions[key] = decision
         if len(self._known) >= _MOST_DECISIONS:
             self._known.clear()

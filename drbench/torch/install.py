@@ -77,27 +77,20 @@ def install(
     except MissingError as refusal:
         report_once(refusal)
         raise
-    if isinstance(getattr(_handler(), "__self__", None), Installed):
-        raise UsageError(
-            "drbench.torch is installed already. Call drbench.torch.uninstall() first."
-        )
     with Topology(comm) as topology:
         start_process_group(comm, topology.nodes)
         in_place = topology.nodes == 1 and transport != "rma"
     check_ranks(comm)
     private.probe(init_device_mesh("cpu", (comm.size,)))
+    if isinstance(getattr(private.handlers().get(private.BMM), "__self__", None), Installed):
+        raise UsageError(
+            "drbench.torch is installed already. Call drbench.torch.uninstall() first."
+        )
     chosen = TorchBlas() if isinstance(blas, str) and blas == "torch" else blas
     options = {"blas": chosen, "transport": transport}
     state = Installed(comm.Dup(), heap, when, options, in_place)
     state.enter()
     return state
-
-
-def _handler() -> Any:
-    try:
-        return private.handlers().get(private.BMM)
-    except AttributeError:  # probe() reports what is missing
-        return None
 
 
 def uninstall() -> None:

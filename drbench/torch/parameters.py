@@ -4,7 +4,6 @@ import contextlib
 import gc
 import time
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import Any
 
 import torch
@@ -127,10 +126,8 @@ def symmetric() -> Iterator[None]:
         if local.ndim < 2 or local.dtype not in TYPES or private.other_memory(local):
             return local
         context = state.context(spec.mesh)
-        if context is None:
-            return local
-        rows = local.detach().reshape(prod(local.shape[:-1]), local.shape[-1])
-        if location_of(rows, context) is not None:
+        rows = local.detach().flatten(0, -2)
+        if context is None or location_of(rows, context) is not None:
             return local
         new, _ = copied(rows.contiguous(), context)
         return new.view(local.shape).requires_grad_(local.requires_grad)

@@ -238,7 +238,7 @@ def probe(mesh: Any) -> None:
     MissingError
         If this torch lacks one, or does not call the handlers.
     """
-    seen, table = [], None
+    seen = []
     try:
         if _lacking:
             raise _lacking
@@ -259,20 +259,13 @@ def probe(mesh: Any) -> None:
             and holders(ones.clone()) == 1
             and len(stock_steps(other, spec)) == (mesh.size(0) > 1)
         )
-        table = handlers()
-        before = table.get(MM)
 
         def handler(op: Any, args: tuple, kwargs: dict) -> DTensor:
             seen.append(op)
             return wrapped(ones, spec)
 
-        table[MM] = handler
-        try:
+        with handling({MM: handler}):
             tensor @ tensor
-        finally:
-            del table[MM]
-            if before is not None:
-                table[MM] = before
         good = good and seen == [MM] and local_of(wrapped(ones, spec)) is ones
     except (AttributeError, TypeError, ImportError, KeyError, RuntimeError) as error:
         raise _refusal(f"{type(error).__name__}: {str(error).splitlines()[0]}") from None

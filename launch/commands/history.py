@@ -2,7 +2,6 @@
 
 import click
 
-from drbench.errors import UsageError
 from drbench.launch.host.files import check_output
 from drbench.texts import plural
 
@@ -49,11 +48,6 @@ def history(folders, by, case, quantity, tolerance, save, csv_path, as_json):
 
     with reading():
         points = select_points(read_history(folders), by, case, quantity, tolerance)
-    if points.empty:
-        raise UsageError(
-            f"no row of {', '.join(folders)} is ok, not noisy, with a {by}"
-            f"{' and '.join(('', *case))}. Leave something out, or measure again."
-        )
     cases = shorten_cases(points).groupby(["case", "label", "quantity"], sort=False)
     steps = ("step", lambda texts: "\n".join(filter(None, texts)))
     frame = cases.agg(first=("value", "first"), last=("value", "last"), steps=steps).reset_index()

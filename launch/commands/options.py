@@ -138,10 +138,10 @@ class Value(click.ParamType):
         try:
             return self.option.read(value)
         except DrbenchError as error:
-            scans = getattr(ctx and ctx.command, "scans", False)
             # no column of a table has iters and budget
-            scans = scans and param.name in SCANNED - {"iters", "budget"}
-            if scans and ("," in value or is_range(value, [self.option])):
+            scanned = param is not None and param.name in SCANNED - {"iters", "budget"}
+            several = "," in value or is_range(value, [self.option])
+            if several and scanned and getattr(ctx and ctx.command, "scans", False):
                 return value  # a sweep reads it
             self.fail(str(error), param, ctx)
 
@@ -374,13 +374,13 @@ def output_frame(frame, answer: str, out, csv_path=None, as_json=False, shown=No
     out.line(answer)
     values = frame.to_dict("records")
     frame = frame if shown is None or FORM.get() == "csv" else frame[shown]
-    percent = lambda x: f"{x:.1f} %"
     frame = frame.dropna(axis="columns", how="all")
-    rows = frame.astype(object).where(frame.notna(), "").to_dict("records")
-    shown_as = lambda row: percent if row.get("quantity") == "gemm_only" else time_text
-    text = lambda row, x: shown_as(row)(x) if isinstance(x, float) else str(x)
-    if rows:
-        cells = [[text(row, x) for x in row.values()] for row in rows]
+    percent = lambda x: f"{x:.1f} %"
+    cells = []
+    for row in frame.astype(object).where(frame.notna(), "").to_dict("records"):
+        unit = percent if row.get("quantity") == "gemm_only" else time_text
+        cells.append([unit(x) if isinstance(x, float) else str(x) for x in row.values()])
+    if cells:
         out.print(table("!~" + "|!~".join(frame), cells, values))
 
 
@@ -488,11 +488,14 @@ def is_scan(keys: Iterable[tuple[str, str]]) -> bool:
     >>> is_scan([("m", "512"), ("a", "S(0),R@2x3")]), is_scan([("m", "8:8:*2")])
     (False, True)
     """
-    several = [(key, text) for key, text in keys if {",", ":"} & {*text}]
-    if several:
-        from drbench.launch.cases.sweep_file import describe_key
-    known = ((text, describe_key(key)) for key, text in several)
-    return any(is_range(*pair) or ("," in pair[0] and not is_one(*pair)) for pair in known)
+    from drbench.launch.cases.sweep_file import describe_key
+
+    for key, text in keys:
+        if {",", ":"} & {*text}:
+            described = describe_key(key)
+            if is_range(text, described) or ("," in text and not is_one(text, described)):
+                return True
+    return False
 
 
 def take_options(values: dict) -> dict:

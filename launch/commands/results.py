@@ -108,13 +108,15 @@ def compare(
       drbench compare results/measured/here --expect bounds.csv
     """
     check_output("--csv", csv_path)
+    check_output("--as-reference", as_reference)
+    from drbench.plots.select.records import read_records
+
+    with reading():
+        table, *others = [read_records([path]) for path in (old, new) if path is not None]
     if expect or as_reference:
-        from drbench.plots.select.records import read_records
         from drbench.plots.select.references import add_references, read_references
 
-        check_output("--as-reference", as_reference)
         with reading():
-            table = read_records([old])
             if expect:
                 references = read_references(expect, {*table.label})
                 return check_references(references, table, allow, printing()[0], csv_path, as_json)
@@ -123,15 +125,12 @@ def compare(
         click.echo(f"references: {as_reference}, {count} of {rows}; others are noisy or not ok")
         return EXIT_CODES["ok" if count else "wrong"]
     if new is None and not by:
-        return _list(old, limit, allow, csv_path, as_json, verbose)
+        return _list(table, old, limit, allow, csv_path, as_json, verbose)
     from drbench.launch.studies.compare import compare as judge
     from drbench.launch.studies.compare import list_failures, select_sides, summarise
-    from drbench.plots.select.records import read_records
 
-    with reading():
-        tables = [read_records([path]) for path in (old, new) if path is not None]
     chosen = {name: values for name, _, values in (text.partition("=") for text in by)}
-    pairs, notes = judge(*select_sides(tables[0], *tables[1:] or [None], chosen), tolerance, chosen)
+    pairs, notes = judge(*select_sides(table, *others or [None], chosen), tolerance, chosen)
     counts = summarise(pairs)
     fails = list_failures(counts, allow)
     rows = [_row(pair) for pair in pairs]
@@ -167,19 +166,23 @@ def check_references(references, records, allow, out, csv_path=None, as_json=Fal
 
 
 def _list(
-    path: str, limit: int | None, allow: tuple, csv_path: str | None, as_json: bool, verbose: bool
+    records,
+    path: str,
+    limit: int | None,
+    allow: tuple,
+    csv_path: str | None,
+    as_json: bool,
+    verbose: bool,
 ) -> int:
-    """Print the decision on each problem, then its cases, the best first and unreliable ones last,
-    and what is not ok; return the exit code."""
+    """Print the decision on each problem of a table of records, then its cases, the best first and
+    unreliable ones last, and what is not ok; return the exit code."""
     from drbench.launch.sweeps.sweep import choose_exit_code as exit_code
     from drbench.launch.views import list_cases, write_tables
     from drbench.launch.views.problems import show_answer
     from drbench.plots.report.verdict import verdict
-    from drbench.plots.select.records import read_records, rows
+    from drbench.plots.select.records import rows
     from drbench.plots.select.rounds import merged
 
-    with reading():
-        records = read_records([path])
     if records.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
     every = rows(merged(records))

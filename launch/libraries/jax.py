@@ -51,7 +51,7 @@ class JaxLibrary(Library):
     def _import(self):
         import jax
 
-        self.jax, self._type = jax, numpy_type(self.work.dtype)
+        self.jax = jax
         self._matmul = partial(jax.numpy.matmul, precision="highest")  # not what is configured
 
     def _compile(self, shapes, specs, meshes):
@@ -80,15 +80,19 @@ class JaxLibrary(Library):
         moves, kernel = _COLLECTIVES.findall(text), re.search("__(ynn|onednn)", text)
         info = BlasInfo(f"jax {jax.__version__} XLA", kernel[1] if kernel else "eigen")
         self.blas = ArrayBlas(info, self._local_gemm, lambda: None)
-        self.resolved = {"mesh": "x".join(map(str, meshes[0])), "dataflow": ", ".join(moves)}
-        self.resolved |= {"transport": "gloo", "backend": "jax-cpu"}
+        self.resolved = {
+            "mesh": "x".join(map(str, meshes[0])),
+            "dataflow": ", ".join(moves),
+            "transport": "gloo",
+            "backend": "jax-cpu",
+        }
         self.moved = {} if moves else {"collective_bytes": 0}  # otherwise unknown
         self.run()
 
     def _load(self, local):
         """A NumPy array on the device of this rank, in the type of the operands."""
         return self.jax.device_put(
-            local.astype(self._type, copy=False), self.jax.local_devices()[0]
+            local.astype(numpy_type(self.work.dtype), copy=False), self.jax.local_devices()[0]
         )
 
     def _local_gemm(self, a, b, c):

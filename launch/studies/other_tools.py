@@ -46,8 +46,8 @@ _GIVE = "Give output of nccl-tests, OSU micro-benchmarks, or drbench bandwidth -
 _TAG = re.compile(r"^ *(?:\[[\d,]+\](?:<\w+>)?:?|\d+:)", re.M)
 _TITLE = re.compile(r"OSU MPI(.+) Test|([a-z]+(?:_[a-z]+)?_perf)")
 _ROW = re.compile(r"^ *\d{1,15}[ \t]+\d{1,12}(?:\.\d+)?(?:[ \t].*)?$", re.M)
-#: The header of nccl-tests; its counts of wrong results where there are none.
-_COLUMNS, _RIGHT = re.compile(r"^[# ]*(size .* time .*)", re.M), ("0", "N/A")
+#: The header of nccl-tests.
+_COLUMNS = re.compile(r"^[# ]*(size .* time .*)", re.M)
 #: What names of OSU's tests have instead of parts of their titles.
 _NAMED = {
     "-[A-Z]{2,}|(?<=[a-z]) Latency": "",
@@ -91,13 +91,14 @@ def read_rows(path: str, ranks: int | None = None) -> Iterator[tuple[str, int, f
         columns = "size time" if title else "".join(_COLUMNS.findall(body)[:1])
         members = re.findall(r"^ *# +Rank +(\d+)", body, re.M)
         count = 2 if test.endswith(("bw", "latency")) else len(members) or ranks or 0
-        bad = "FAILED" in body  # out of bounds, in versions that do not count the wrong
         for line in _ROW.findall(body):
             row = dict(reversed([*zip(columns.split(), line.split())]))  # first out of place
+            # FAILED: out of bounds, in versions that do not count the wrong
+            wrong = "FAILED" in body or row.get("#wrong", "0") not in ("0", "N/A")
             faults = {
                 f"{test} gives no constant. Use {', '.join(sorted(_KNOWN))}": test not in _KNOWN,
                 "there is no time out of place. Restore it": "time" not in row,
-                "results are wrong. Repair that first": bad or row.get("#wrong", "0") not in _RIGHT,
+                "results are wrong. Repair that first": wrong,
                 f"{test} on unknown ranks. Give their number, -p": count < 2,
                 "several runs. Give each a file of its own": len({*members}) < len(members),
             }

@@ -17,7 +17,7 @@ def tables_of(view: str, runs: dict) -> list[Table]:
         return scaling_tables(list(runs.values()))
     entries = [(pool_records(run.values()), run) for run in runs.values() if run]
     if view == "scan":
-        return [scan_table(entries)] if entries else []
+        return [scan_table(entries)]
     is_contest = view in ("algorithms", "libraries")
     return contest_tables(entries, view == "algorithms", is_contest)
 

@@ -56,11 +56,12 @@ def setting_findings(values: Mapping[str, str]) -> Iterator[Finding]:
     for name, setting in SETTINGS.items():
         if value := values.get(name):
             unknown.pop(setting.subject, None)
-            text, fine = f"{name} {value}", not set(value.split()).difference(setting.good)
-            why = f"{text}: {setting.why}"
-            yield make_finding(fine, setting.subject, text, why, setting.remedy)
+            text, fine = f"{name} {value}", set(value.split()) <= set(setting.good)
+            yield make_finding(
+                fine, setting.subject, text, f"{text}: {setting.why}", setting.remedy
+            )
     if unknown:
-        where = "on the host of this virtual machine" if "virtual" in values else "on the host"
+        where = "on the host" + " of this virtual machine" * ("virtual" in values)
         text = f"{', '.join(unknown)}: not to be read here"
         yield Finding("settings", "unknown", text, f"look {where}, or ask who runs it")
 

@@ -8,21 +8,25 @@ their medians differ by more than the tolerance.
 
 import json
 from bisect import insort
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
 from math import inf, log
 from pathlib import Path
 from statistics import median, quantiles
 
+from pandas import DataFrame
+
 from drbench.measure.record import WITH
 
+from .cases import SelectionError
 from .records import csv_files, read_records
 from .references import add_cases, add_values
 
 _FEWEST, _COST = 3, 2.5
 
 
-def read_history(paths):
+def read_history(paths: Iterable[str | Path]) -> DataFrame:
     """Read result files, and of folders each ``records.csv`` in them or below (rows of rounds are
     no separate runs), as :func:`.records.read_records` does, with the ``commit`` of drbench or its
     version, as the environment of a row has it."""
@@ -42,7 +46,13 @@ def _read_commit(folder, name):
         return None  # of no sweep
 
 
-def select_points(table, by="date", words=(), quantity=None, tolerance=0.05):
+def select_points(
+    table: DataFrame,
+    by: str = "date",
+    words: Collection[str] = (),
+    quantity: str | None = None,
+    tolerance: float = 0.05,
+) -> DataFrame:
     """The points of each case in the order of time, those of cases with steps first. Rows that are
     not ok, noisy, or without a date or commit are none.
 
@@ -64,12 +74,23 @@ def select_points(table, by="date", words=(), quantity=None, tolerance=0.05):
         A row a point: that of the table, with ``case`` and the value of :mod:`.references`,
         ``when``, the date or commit, and in ``step``, of the first point after a step, the median
         after it / the median before it, and what it ran with that the point before did not.
+
+    Raises
+    ------
+    SelectionError
+        If there is no point.
     """
     when = table.commit if by == "commit" else table.timestamp.str[:16].str.replace("T", " ")
     table = add_cases(table.assign(when=when, step="")).sort_values("timestamp")
     table = table.loc[[{*words} <= {*case.split()} for case in table.case]]
     table = table.query("status == 'ok' and not hollow and when == when and timestamp == timestamp")
     points = add_values(table, quantity).query("value > 0")
+    if points.empty:
+        asked = " and ".join((by, *words))
+        raise SelectionError(
+            f"no row of these files is ok, not noisy, with a {asked}. Leave something out, or "
+            "measure again."
+        )
     for _, rows in points.groupby(["label", "case"]):
         setup = rows[["commit", *WITH]].astype(object).fillna("").to_dict("records")
         for at, ratio in find_steps(rows.value.tolist(), tolerance).items():
@@ -80,7 +101,7 @@ def select_points(table, by="date", words=(), quantity=None, tolerance=0.05):
     return points.loc[is_flat.sort_values(kind="stable").index]
 
 
-def find_steps(values, tolerance=0.05):
+def find_steps(values: Sequence[float], tolerance: float = 0.05) -> dict[int, float]:
     """The steps of a series of positive numbers: place of the first value after each -> median
     after it / median before it.
 

@@ -4,9 +4,10 @@ edited by hand; and the outcome of each case.
 A reference is of the cases with its label and its ``case``, the text of all that was asked.
 """
 
+from collections.abc import Collection
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pandas import DataFrame
 
@@ -46,7 +47,7 @@ class Reference(NamedTuple):
 FILES = RowFiles(Reference, "references", "drbench compare DIR --as-reference FILE")
 
 
-def add_cases(table):
+def add_cases(table: DataFrame) -> DataFrame:
     """Records with the column ``case``: what was asked and where it ran, without the label.
 
     Examples
@@ -62,9 +63,16 @@ def add_cases(table):
     return table.assign(case=[" ".join(words(row)) for row in values])
 
 
-def add_values(table, quantity=None):
+def add_values(table: DataFrame, quantity: Any = None) -> DataFrame:
     """Records and their cases with the columns ``quantity`` and ``value``: percent of GEMM-only
-    speed (without a quantity if all rows of a case have it), or seconds."""
+    speed, or seconds.
+
+    Parameters
+    ----------
+    table : DataFrame of :func:`add_cases`
+    quantity : str, Series of str, or None
+        ``gemm_only`` or ``time``; None: percent if all rows of a case have it.
+    """
     percent = table.percent_of_gemm_only
     if quantity is None:
         lacks = percent.isna().groupby(table.label + table.case).transform("any")
@@ -73,7 +81,7 @@ def add_values(table, quantity=None):
     return table.assign(value=percent.where(table.quantity == "gemm_only", table.time_s))
 
 
-def shorten_cases(table):
+def shorten_cases(table: DataFrame) -> DataFrame:
     """A table with the words in each ``case`` that not all have, or all if it has no others.
 
     Examples
@@ -86,7 +94,7 @@ def shorten_cases(table):
     return table.assign(case=table.case.map(own))
 
 
-def read_references(path, labels):
+def read_references(path: str | Path, labels: Collection[str]) -> DataFrame:
     """The references of some labels in a file, as a table.
 
     Raises
@@ -105,8 +113,14 @@ def read_references(path, labels):
     return mine
 
 
-def judge_references(references, table):
-    """A row for each case and each of its references, with its outcome."""
+def judge_references(references: DataFrame, table: DataFrame) -> DataFrame:
+    """A row for each case and each of its references, with its outcome.
+
+    Parameters
+    ----------
+    references : DataFrame of :func:`read_references`
+    table : DataFrame of :func:`.records.read_records`
+    """
     pairs = references.merge(add_cases(table), "outer", ["label", "case"])
     pairs = add_values(pairs, pairs.quantity).assign(outcome="")
     for outcome, rule in OUTCOMES.items():
@@ -114,7 +128,9 @@ def judge_references(references, table):
     return shorten_cases(pairs)
 
 
-def add_references(path, table, quantity, tolerance):
+def add_references(
+    path: str | Path, table: DataFrame, quantity: str | None, tolerance: float
+) -> int:
     """Write a reference of each case of a table that is ok and not noisy to a file, which keeps
     those of other labels; return the number. A case may be worse by the tolerance, and better.
 

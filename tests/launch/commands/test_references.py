@@ -127,6 +127,8 @@ def test_compare_exits_1_with_the_cases_that_are_outside(run_cli, tmp_path, boun
     assert (ended.returncode, ended.stderr) == (1, "")
     assert ended.stdout.startswith("1 inside, 1 outside of 2 cases.")
     assert ended.stdout.endswith("failed: 1 outside\n") and "m=64" not in ended.stdout
+    ended = check(run(64, percent=90), run(256, 0.5))  # without a quantity: its time
+    assert (ended.returncode, ended.stderr) == (1, "") and "500 ms" in ended.stdout
     rows = json.loads(check(*slower, allow=["--csv", tmp_path / "x.csv", "--json"]).stdout)
     assert [(row["outcome"], row["value"], row["upper"]) for row in rows] == [
         ("outside", 70.0, None),
