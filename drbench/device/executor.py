@@ -139,7 +139,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
 
     def _poison_arena(self) -> None:
         words = self.arena[: self.arena.size // 4 * 4].view(np.float32)
-        stream = self.device.stream("poison")
+        stream = self.matrices[self.trace.written].poisoning
         self.device.poison(words, stream)
         stream.synchronise()
         self._twins.poison()

@@ -85,13 +85,13 @@ class DeviceMatrix(DistributedMatrix):
         return self.local_in(self.incoming.seen)
 
     @cached_property
-    def _poisoning(self) -> Stream:
-        """One stream for all repeats: a stream lives as long as its device."""
+    def poisoning(self) -> Stream:
+        """The stream of all poison: a stream lives as long as its device."""
         return self.device.stream("poison")
 
     def poison(self) -> None:
-        self.device.poison(self.storage, self._poisoning)
-        self._poisoning.synchronise()
+        self.device.poison(self.storage, self.poisoning)
+        self.poisoning.synchronise()
 
     # -- steps that the host must take part in: generators that yield while they wait
     # ---------------------------

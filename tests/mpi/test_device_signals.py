@@ -99,7 +99,7 @@ def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant, hosts):
     run = lambda cases: mpirun(3, "devices.py", cases, *words, gently=True)
     right = unnoticed(run, cases, tries=2)
     if edges:  # nobody came too early: this machine is slower than the delays
-        right = unnoticed(run, [case | {"delay_s": 4e-2} for case in right])
+        right = unnoticed(run, [case | {"delay_s": 4e-2, "seeds": 4} for case in right])
     assert right == [], mutant
 
 

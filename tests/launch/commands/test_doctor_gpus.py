@@ -87,7 +87,7 @@ def findings(ended):
 def test_a_sound_node_of_eight_has_nothing_to_change_and_the_json_has_every_pair(doctor, node):
     *found, pairs = doctor(node, "--json").json()
     assert doctor.started == [(["mpiexec", "-n", "8"], "gpu_pairs")]
-    assert {each["level"] for each in found} == {"ok"}
+    assert {each["level"] for each in found} - {"unknown"} == {"ok"}
     text = " ".join(each["text"] for each in found)
     for numbers in ("390-394 GB/s", "305-313 GB/s", "162, 270, 330 GB/s", "79 GiB free"):
         assert numbers in text
@@ -195,7 +195,7 @@ def test_each_fault_is_a_finding_with_the_way_out(doctor, node, what, fault, tex
     ended, (subject, _, level) = doctor(node, "--json"), what.rpartition(" ")
     assert ended.returncode == (3 if level == "missing" else 0)
     found = findings(ended)
-    bad = [each for each in found if each["level"] != "ok"]
+    bad = [each for each in found if each["level"] not in ("ok", "unknown")]
     (only,) = bad if level != "ok" else [each for each in found if each["subject"] == subject]
     assert (only["level"], only["subject"]) == (level, subject)
     assert text in only["text"] and remedy in only["remedy"], only

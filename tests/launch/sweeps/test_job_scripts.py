@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ OPTIONS = """--ranks=2 -oseed=7 --scale=2/1 --out=a b/é --max-cases=2 --timeout
 --array"""
 #: Those that it refuses, and those that need another one that it refuses.
 REFUSED = (
-    "--part --dry-run --json --format --csv --stream --fresh --retry --simulate --machine --limit"
+    "--part --dry-run --json --format --csv --stream --fresh --retry --simulate --machine --limit "
+    "--expect --allow"
 )
 
 
@@ -61,7 +63,7 @@ def test_a_job_script_with_every_option_runs(drbench, process, sweep_file, site,
     file = sweep_file(CASES)
     written = drbench("--plugin", "new.py", "sweep", file, *words, env=dict(os.environ))
     assert written.returncode == 0, written.stderr
-    script = written.stdout.strip().removeprefix("sbatch ")
+    _, script = shlex.split(written.stdout)
     environ = {"PATH": os.environ["PATH"]}
     for task in "12":
         environ["SLURM_ARRAY_TASK_ID"] = task
