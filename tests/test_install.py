@@ -34,7 +34,7 @@ def test_an_environment_of_a_checkout_names_its_commit():
     described = subprocess.run(
         ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     )
-    facts = dict.fromkeys(("host", "cpu", "cores_of_host", "memory_bytes", "mpi", "blas"))
+    facts = dict.fromkeys("host cpu cores_of_host memory_bytes settings mpi blas".split())
     assert describe([facts], ["mpiexec"])["drbench"]["commit"] == described.stdout.strip()
 
 

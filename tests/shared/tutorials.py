@@ -88,7 +88,7 @@ def steps_of(page: str) -> Iterator[Step]:
     program = ""
     for block in re.finditer(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S):
         kind, text = block[1], block[2]
-        if kind == "sh":  # for a reader's own folder
+        if kind in ("sh", "bibtex"):  # for a reader's own folder, or a paper
             continue
         if kind == "console":
             for each in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
