@@ -137,10 +137,11 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         self._memory = self.device.allocate(max(nbytes, 1))
         return at_address(self._memory.address, nbytes, np.uint8)
 
-    def _poison_arena(self) -> None:
-        words = self.arena[: self.arena.size // 4 * 4].view(np.float32)
+    def _poison(self, memories: list) -> None:
         stream = self.matrices[self.trace.written].poisoning
-        self.device.poison(words, stream)
+        for memory in memories:
+            words = memory.view(np.uint8)
+            self.device.poison(words[: words.size // 4 * 4].view(np.float32), stream)
         stream.synchronise()
         self._twins.poison()
 

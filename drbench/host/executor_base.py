@@ -22,7 +22,7 @@ from drbench.plan.strips import (
     value_of,
 )
 from drbench.program.kinds import GROUP_STEPS, READS, SIGNAL_STEPS, VIEWS, WRITES, table_of_steps
-from drbench.program.signal_steps import Take
+from drbench.program.signal_steps import Await, Take
 from drbench.program.steps import (
     COUNTERS,
     Accumulate,
@@ -163,6 +163,11 @@ class ExecutorBase(ClosedTogether):
         self._views: dict[int, np.ndarray] = {}
         self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
         self._lay_out()
+        self._slots = [
+            self.buffers[step.index]
+            for step in self.steps
+            if isinstance(step, Await) and step.index in self.buffers
+        ]
         self.bytes = dict(self._resolved_bytes)
         self.timeline: list[tuple[int, float, float]] | None = None
         self._prepared = False
@@ -192,7 +197,7 @@ class ExecutorBase(ClosedTogether):
         values, so that no value of an earlier run passes for one that came too late. Prepare that
         run. Never inside the timed region."""
         self.matrices[self.trace.written].poison()
-        self._poison_arena()
+        self._poison([self.arena, *self._slots])
         if self.restore is not None:
             self.restore()
         self.prepare()
@@ -254,9 +259,10 @@ class ExecutorBase(ClosedTogether):
         arena.fill(0)
         return arena
 
-    def _poison_arena(self) -> None:
-        """Fill the arena with NaN of every type: with bits that are all 1."""
-        self.arena.fill(0xFF)
+    def _poison(self, memories: list) -> None:
+        """Fill memories with NaN of every type: with bits that are all 1."""
+        for memory in memories:
+            memory.view(np.uint8).fill(0xFF)
 
     def _memory_of(self, step) -> np.ndarray | None:
         """The step's own memory, flat; None if it has none."""

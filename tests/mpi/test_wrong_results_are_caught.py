@@ -89,14 +89,17 @@ def test_the_least_error_that_an_element_can_have_is_caught(mpirun, dtype):
 )
 def test_a_repeat_that_leaves_work_out_is_not_saved_by_the_one_before(mpirun, backend, situation):
     found = mpirun(4, "idle.py", backend, "nobody", "one", "all", situation=situation)
-    assert found == {"nobody": ["ok"] * 3, "one": ["wrong"] * 3, "all": ["wrong"] * 3}
+    assert found == {"nobody": ["ok"] * 4, "one": ["wrong"] * 4, "all": ["wrong"] * 4}
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cupy"])
-def test_bytes_that_come_too_late_are_not_replaced_by_those_of_the_repeat_before(mpirun, backend):
-    """As with MPI_Rget of MPICH 4 over UCX. SUMMA has no gets."""
-    found = mpirun(4, "idle.py", backend, "late", situation="remote")
-    assert found == {"late": ["wrong", "wrong", "ok"]}
+@pytest.mark.parametrize("situation, late", [("remote", (0, 1)), ("direct", (3,))])
+def test_bytes_that_come_too_late_are_not_replaced_by_those_of_the_repeat_before(
+    mpirun, backend, situation, late
+):
+    """Gets, as with MPI_Rget of MPICH 4 over UCX; and pushes, which are messages between nodes."""
+    (found,) = mpirun(4, "idle.py", backend, "late", situation=situation).values()
+    assert [place for place, status in enumerate(found) if status == "wrong"] == [*late]
 
 
 def test_with_uniform_fill_the_right_result_of_any_shape_passes(mpirun):
