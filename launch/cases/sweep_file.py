@@ -6,7 +6,7 @@ same cases in the same order.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -312,6 +312,18 @@ def ranks_of(
     return tuple(sorted({*counts}))
 
 
+def most_threads(overrides: Iterable[tuple[str, str]]) -> int | None:
+    """The largest number of BLAS threads among overrides; None if they have none.
+
+    Examples
+    --------
+    >>> most_threads([("m", "64"), ("threads", "1:4:*8")]), most_threads([("threads", "2,3")])
+    (1, 3)
+    """
+    given = overrides_of(overrides, describe_key).get("threads")
+    return given and max(_axis("threads", given, 1, "-o threads"))
+
+
 def expand(
     table: dict,
     ranks: int,
@@ -363,7 +375,7 @@ def expand(
         block = {key: value for key, value in block.items() if key not in instead} | mine
         twins = block.pop("same_tiles", False)
         twins = read_at(f"{where}: same_tiles", [BLOCK_KEYS["same_tiles"]], twins)
-        for values in _choices(block, ranks, where, len(cases)):
+        for values in _choices(block, ranks, where, len(cases), mine):
             fitting = _taken(values, mine, where)
             if fitting is None:
                 continue
@@ -446,15 +458,20 @@ def _axis(key: str, value: Any, ranks: int, where: str) -> list:
     return values
 
 
-def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]:
+def _choices(
+    block: dict, ranks: int, where: str, before: int, typed: Collection[str]
+) -> Iterator[dict]:
     """The combinations of the values of a block's keys, the first key varying slowest; ``before``
-    is the number of cases of earlier blocks. Zipped keys advance together, at the position of the
-    first of them."""
+    is the number of cases of earlier blocks, ``typed`` are keys of the command line. Zipped keys
+    advance together, at the position of the first of them."""
     block = dict(block)
     groups, settings = block.pop("zip", []), block.pop("settings", ["default"])
     block.pop("bar", None)
     axes = {
-        key: [{key: item} for item in _axis(key, value, ranks, f"{where}: {key}")]
+        key: [
+            {key: item}
+            for item in _axis(key, value, ranks, f"-o {key}" if key in typed else f"{where}: {key}")
+        ]
         for key, value in block.items()
     }
     if "libraries" in axes:

@@ -3,6 +3,7 @@
 import click
 
 from drbench.launch.host.files import check_output
+from drbench.launch.host.show import console
 from drbench.texts import plural
 
 from .options import (
@@ -12,7 +13,6 @@ from .options import (
     json_option,
     option,
     output_frame,
-    printing,
     quantity_option,
     reading,
     save_option,
@@ -22,12 +22,12 @@ from .options import (
 
 @command()
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
-@option("--by", type=click.Choice(["date", "commit"]), default="date", help="Order of the rows.")
+@option("--by", type=click.Choice(["date", "commit"]), default="date", help="What names a run.")
 @option("--case", multiple=True, metavar="KEY=VALUE", help="Only cases with this, as m=4096.")
 @quantity_option()
 @tolerance_option(help="Least change of a step: 0.05 for 5 %.")
 @save_option(type=PICTURE, help="Draw the cases into this file.")
-@csv_option(help="Write the points to this file, which is replaced.")
+@csv_option(help="Write the table to this file, which is replaced.")
 @json_option()
 def history(folders, by, case, quantity, tolerance, save, csv_path, as_json):
     """List how cases changed over dates or commits of drbench, and where they changed in steps.
@@ -52,8 +52,9 @@ def history(folders, by, case, quantity, tolerance, save, csv_path, as_json):
     steps = ("step", lambda texts: "\n".join(filter(None, texts)))
     frame = cases.agg(first=("value", "first"), last=("value", "last"), steps=steps).reset_index()
     answer = f"{sum(frame.steps != '')} of {plural(len(frame), 'case')} changed in steps."
-    output_frame(frame, answer, printing()[0], csv_path, as_json)
+    out = console(stderr=bool(as_json))
+    output_frame(frame, answer, out, csv_path, as_json)
     if save:
         with reading():
-            click.echo(f"figure: {draw('history', points, save).paths[0]}", err=as_json)
+            out.line(f"figure: {draw('history', points, save).paths[0]}")
     return 0

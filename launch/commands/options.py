@@ -365,7 +365,7 @@ def output_frame(frame, answer: str, out, csv_path=None, as_json=False, shown=No
     all as JSON or into a CSV file."""
     from drbench.launch.host.show import table
 
-    frame = frame.replace(inf, None)
+    frame = frame.replace([inf, -inf], None)
     if csv_path:
         write_output("--csv", csv_path, frame.to_csv(index=False))
     if as_json:

@@ -12,7 +12,7 @@ import click
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.launch.cases.launchers import load_launcher
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.cases.sweep_file import find_sweep, ranks_of
+from drbench.launch.cases.sweep_file import find_sweep, most_threads, ranks_of
 from drbench.launch.cases.sweep_values import shipped
 from drbench.launch.host.files import (
     add_records,
@@ -259,7 +259,7 @@ def _sweep(
 
         ranks = ranks_on(find_machine(model))
     keys = dict(override)
-    threads = max(map(int, re.findall(r"\d+", keys.get("threads", ""))), default=None)
+    threads = most_threads(override)
     ranks = (
         ranks
         or given

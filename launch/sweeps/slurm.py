@@ -93,8 +93,8 @@ def _options(request: SweepRequest, launcher: Launcher, asked: Experiment) -> di
     cleanly before its time is over; cores of each rank, and time, as far as known. Those of the
     machine file override them."""
     options = {"requeue": "", "open-mode": "append", "signal": "B:TERM@60"}
-    text, cores = dict(request.override).get("threads", ""), launcher.cores_per_node
-    threads = max(map(int, re.findall(r"\d+", text)), default=0)
+    threads = max((job.case.threads or 0 for job in asked.jobs), default=0)
+    cores = launcher.cores_per_node
     if not threads and cores:
         ranks = min(request.ranks, launcher.ranks_per_node or request.ranks)
         threads = max(1, cores // ranks)

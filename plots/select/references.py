@@ -103,7 +103,7 @@ def read_references(path: str | Path, labels: Collection[str]) -> DataFrame:
         If it is no such file, or has none of these labels.
     """
     every = DataFrame(FILES.read([path]), columns=Reference._fields)
-    mine = every[every.label.isin(labels)].fillna({"lower": 0.0, "upper": inf}).infer_objects()
+    mine = every[every.label.isin(labels)].fillna({"lower": -inf, "upper": inf}).infer_objects()
     if mine.empty:
         raise RecordError(
             f"{path} has references of {', '.join({*every.label})}, and none of "
@@ -142,12 +142,20 @@ def add_references(
         As :func:`add_values` takes it.
     tolerance : float
         0.05 for 5 %.
+
+    Raises
+    ------
+    RecordError
+        If the path is no file, or one of another type.
     """
+    known = Path(path).is_file()
+    if Path(path).exists() and not known:
+        raise RecordError(f"{path} is no file whose rows can stay. Use the name of a file.")
     sure = add_cases(table.query("status == 'ok' and not hollow"))
     new = add_values(sure, quantity).query("value > 0")
     share = new.quantity == "gemm_only"
     new["lower"] = (new.value / (1 + tolerance)).where(share)
     new["upper"] = (new.value * (1 + tolerance)).mask(share)
-    others = [x for x in FILES.read([path] * Path(path).exists()) if x.label not in {*new.label}]
+    others = [x for x in FILES.read([path] * known) if x.label not in {*new.label}]
     FILES.write(path, [*others, *(row[1:] for row in rows(new[[*Reference._fields]]))])
     return len(new)

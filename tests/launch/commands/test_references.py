@@ -2,11 +2,13 @@
 
 import csv
 import json
+import os
 import random
 
 import pytest
 from made_up import made_up, of_universal
 
+from drbench.measure.record import RecordError
 from drbench.measure.record_file import append_csv
 from drbench.plots.select.records import frame
 from drbench.plots.select.references import (
@@ -114,6 +116,13 @@ def bounds(run_cli, tmp_path):
     ended = run_cli("compare", tmp_path / "old.csv", "--as-reference", tmp_path / "bounds.csv")
     assert ended.returncode == 0 and "2 of 2 rows" in ended.stdout
     return tmp_path / "bounds.csv"
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RecordError, match="is no file"):
+        add_references(tmp_path / "pipe", frame([run()]), None, 0.1)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_compare_exits_1_with_the_cases_that_are_outside(run_cli, tmp_path, bounds):

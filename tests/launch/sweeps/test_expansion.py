@@ -143,7 +143,7 @@ def test_libraries_keep_their_layouts_and_algorithms_take_the_options_that_are_t
 WORDS = """
 mm=3 | -o mm: there is no such key. Did you mean m?
 slices=3 | -o slices: no case of mlp1 uses it
-m=x | mlp1.toml: cases 1: m: must be a whole number
+m=x | -o m: must be a whole number
 m=[1 | -o m=[1 is not TOML
 rounds=no | rounds: must be a whole number of at least 1, or known
 view=pie | view: must be one of scaling

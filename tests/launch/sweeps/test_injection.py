@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_a_job_script_passes_every_word_unchanged(tmp_path):
 
 
 def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp_path, monkeypatch):
-    """Where neither the machine file nor --threads sets them."""
+    """Where neither the machine file nor the sweep sets them."""
     monkeypatch.setattr(
         "drbench.launch.sweeps.estimate.measure_kernels", lambda: KernelSpeed("Test", 100e9)
     )
@@ -93,8 +94,10 @@ def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp
         text = script.read_text()
         return {line.removeprefix("#SBATCH --") for line in text.splitlines() if "#SBATCH" in line}
 
-    file = sweep_file(block)
+    file = Path(sweep_file(block))
     sized = {"launch": launch | {"cores_per_node": 64}}
+    assert "cpus-per-task=1" in lines(file, sized)  # of the file
+    file.write_text(file.read_text().replace("threads = 1\n", ""))
     assert {"cpus-per-task=16", "nodes=2", "ntasks-per-node=4"} <= lines(file, sized)
     assert "cpus-per-task=3" in lines(file, sized, "-o", "threads=3")
     assert "cpus-per-task=3" in lines(file, sized, "-o", "threads=1,3")
