@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from itertools import chain
 
 from drbench.launch.studies.libraries import (
+    OURS,
+    STOCK,
     ContenderLine,
     compare_contenders,
     compare_placements,
@@ -84,19 +86,29 @@ def _describe_apart(ratio: Ratio) -> str:
     return describe_ratio(ratio)
 
 
-def placements() -> str:
-    """Multiplications of DTensors by placements."""
+def placements(folder: str, stock: str = STOCK, ours: str = OURS) -> str:
+    """Multiplications by layouts, of a library and of drbench."""
+    name = "stock" if stock == STOCK else _NAMES[stock]
     return table(
-        ["A · B to C", "stock", "drbench", "stock / drbench, time", "CPU time", "rounds"],
+        [
+            "m = n = k",
+            "A · B to C",
+            name,
+            "drbench",
+            f"{name} / drbench, time",
+            "CPU time",
+            "rounds",
+        ],
         [
             (
+                line.ours.m,
                 f"{line.placements[0]} · {line.placements[1]} to {line.placements[2]}",
                 *(f"{1e3 * side.time_s:.1f} ms" for side in (line.stock, line.ours)),
                 *map(describe_ratio, (line.time, line.cpu)),
                 line.rounds,
             )
             for line in compare_placements(
-                read_csv(RESULTS / f"{HERE}/placements-p2/rounds/records.csv")
+                read_csv(RESULTS / f"measured/{folder}/rounds/records.csv"), stock, ours
             )
         ],
     )

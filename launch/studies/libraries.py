@@ -169,16 +169,18 @@ class Placed(NamedTuple):
     rounds: int
 
 
-def compare_placements(records: Iterable[Record]) -> list[Placed]:
-    """One line per multiplication, from the records of all rounds."""
+def compare_placements(
+    records: Iterable[Record], stock: str = STOCK, ours: str = OURS
+) -> list[Placed]:
+    """One line per multiplication by two contenders, from the records of all rounds."""
     multiplications: dict[tuple, dict[str, dict[int, Record]]] = {}
     for r in records:
         multiplication = multiplications.setdefault((r.m, r.n, r.k, r.a, r.b, r.c), {})
         multiplication.setdefault(r.algorithm, {})[round_of(r.case)] = r
     placed = []
     for (*_, a, b, c), runs in multiplications.items():
-        if {STOCK, OURS} <= runs.keys():
-            both = runs[STOCK], runs[OURS]
+        if {stock, ours} <= runs.keys():
+            both = runs[stock], runs[ours]
             pools, ratios = [pool_records(run.values()) for run in both], [None, None]
             if all(pool.status == "ok" for pool in pools):
                 ratios = [ratio_of(over(*map(of, both))) for of in (seconds_of, _cpu_seconds_of)]
