@@ -18,6 +18,7 @@ from drbench.algorithms import algorithms
 from drbench.algorithms.registry import needs_model
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.launch.libraries import LIBRARIES, get_library, known_options
+from drbench.measure.record import IDENTITY
 from drbench.options import Option, check_options, named
 from drbench.partitions import LayoutError
 from drbench.partitions.arithmetic import near_square
@@ -157,6 +158,8 @@ _MEASURED = {"rounds"} | {
     for name, option in FIELDS.items()
     if option.group not in ("Problem", "Layout", "Algorithm") and name not in _PREDICTED
 }
+#: Fields that do not tell records apart, so that a block has one value of each.
+_NOT_RECORDED = FIELDS.keys() - {*IDENTITY}
 #: Keys of predictions alone.
 _SIMULATED = {"paper"}
 #: Options of the paper's own program: whole tiles are fetched and make one GEMM (§4.2), replicas of
@@ -467,11 +470,9 @@ def _choices(
     block = dict(block)
     groups, settings = block.pop("zip", []), block.pop("settings", ["default"])
     block.pop("bar", None)
+    place = {key: f"-o {key}" if key in typed else f"{where}: {key}" for key in block}
     axes = {
-        key: [
-            {key: item}
-            for item in _axis(key, value, ranks, f"-o {key}" if key in typed else f"{where}: {key}")
-        ]
+        key: [{key: item} for item in _axis(key, value, ranks, place[key])]
         for key, value in block.items()
     }
     if "libraries" in axes:
@@ -491,7 +492,7 @@ def _choices(
         missing = ", ".join(sorted({*_SHAPE} - {*given}))
         wrong = f"{missing}: is missing" if missing else "sizes are given twice"
         raise UsageError(f"{where}: {wrong}. Every case needs m, n and k, or a shape.")
-    where = f"{where}: zip"
+    at, where = where, f"{where}: zip"
     require(isinstance(groups, list), where, 'a list of lists of keys, as [["m", "n"]]', groups)
     for group in groups:
         keys = group if isinstance(group, list) else []
@@ -508,10 +509,16 @@ def _choices(
         first = min(keys, key=[*axes].index)
         axes[first] = [_joined(parts) for parts in zip(*(axes[key] for key in keys))]
         axes = {key: axes[key] for key in axes if key == first or key not in keys}
+    for key, axis in axes.items():
+        if len(axis) > 1 and axis[0].keys() <= _NOT_RECORDED:
+            raise UsageError(
+                f"{place[key]}: records do not tell cases apart by it. Give one value, or make a "
+                "sweep of each."
+            )
     if (count := before + prod(map(len, axes.values()))) > _MOST_CASES:
         lists = ", ".join(f"{len(axis)} of {key}" for key, axis in axes.items() if len(axis) > 1)
         raise UsageError(
-            f"{where.removesuffix(': zip')}: makes {count} cases in the file, at most "
+            f"{at}: makes {count} cases in the file, at most "
             f"{_MOST_CASES} are allowed. Use shorter lists, or several files; there are {lists}."
         )
     yield from map(_joined, itertools.product(*axes.values()))

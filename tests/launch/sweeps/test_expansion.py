@@ -74,6 +74,11 @@ def test_a_block_is_its_nested_loops(ms, ns, seeds, prefetches, zipped, scale):
     assert found == list(dict.fromkeys(wanted))
 
 
+def test_repeats_may_differ_between_cases_that_differ_otherwise():
+    block = SHAPE | {"m": [8, 16], "iters": [3, 5], "zip": [["m", "iters"]]}
+    assert [(case.m, case.iters) for case in expanded(block)] == [(8, 3), (16, 5)]
+
+
 def test_a_range_of_replication_factors_is_one_for_all_three_matrices():
     block = {"m": 8, "n": 8, "k": 8, "preset": "row"}
     block["replication"] = "1:3:*2"
@@ -150,6 +155,7 @@ view=pie | view: must be one of scaling
 grow=a | grow: must be one of m, n, k
 libraries=heat | heat takes no stationary
 preset=rwo | did you mean row
+gemm_only=true,false | -o gemm_only: records do not tell cases apart by it
 """
 
 
@@ -203,6 +209,8 @@ case.machine = "h100x8" | machine: nothing is planned by h100x8
 case.machine = "box" | no machine model 'box'
 case.zip = [["m", "seed"]] | zip: .*seed
 case = {m = [1, 2], zip = [["m", "n"]]} | zip: .*length
+case.iters = [1, 2] | cases 1: iters: records do not tell cases apart
+case = {warmup = [0, 1], budget = [0, 1], zip = [["warmup", "budget"]]} | cases 1: warmup: records
 case.exclude = [{preset = "row"}] | exclude: there is no such key
 case = {libraries = "dtensor", same_tiles = true} | dtensor is a library with its own tiles
 case = {preset = "megatron", replication = "equal"} | replication: .*their own factors
