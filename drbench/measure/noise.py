@@ -371,7 +371,7 @@ def ratio_columns(ratios: list[float]) -> dict:
 DOUBTS = (
     ("noisy", True, "~", "time not usable, measure on a quiet machine"),
     ("oversubscribed", True, "+", "ranks share cores, compare only with such runs"),
-    ("stable", False, "±", "median not known within 2 %, give it more --budget"),
+    ("stable", False, "±", "median not known within 2 %, give it a larger budget"),
 )
 
 
