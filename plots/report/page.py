@@ -21,7 +21,7 @@ from drbench.plots.draw.style import LIBRARIES
 from drbench.plots.draw.svg import spots, svg_text
 from drbench.plots.registry import figures
 from drbench.plots.select.cases import Options, SelectionError, names
-from drbench.plots.select.records import Records, frame, parts, read_records, rows
+from drbench.plots.select.records import Records, frame, parts, place_of_rows, read_records, rows
 
 from .verdict import verdict
 
@@ -64,11 +64,11 @@ def environments(folder: Path) -> list[dict[str, Any]]:
 
     A file that cannot be read is included: its ``trouble`` is the reason.
     """
-    described, own = [], folder / "environment.json"
-    within = parts(folder)
+    described, own = [], place_of_rows(folder) / "environment.json"
+    within = [*map(place_of_rows, parts(folder))]
     files = [own] if own.is_file() or not within else []
-    files += [part / "environment.json" for part in within]
-    for place in (folder, *within):
+    files += [part / own.name for part in within]
+    for place in (own.parent, *within):
         files += sorted((place / "environments").glob("*.json"))
     for file in files:
         rows, trouble = [], f"no {file.name} next to the records"

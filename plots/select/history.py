@@ -20,7 +20,7 @@ from pandas import DataFrame
 from drbench.measure.record import WITH
 
 from .cases import SelectionError
-from .records import csv_files, read_records
+from .records import csv_files, place_of_rows, read_records
 from .references import add_cases, add_values
 
 _FEWEST, _COST = 3, 2.5
@@ -40,7 +40,8 @@ def read_history(paths: Iterable[str | Path]) -> DataFrame:
 @cache
 def _read_commit(folder, name):
     try:
-        state = json.loads((folder / f"environments/{name}.json").read_bytes())["drbench"]
+        own, inside = (x / f"environments/{name}.json" for x in (folder, place_of_rows(folder)))
+        state = json.loads((own if own.is_file() else inside).read_bytes())["drbench"]
         return (state["commit"] or state["version"])[:10] + "+" * state.get("dirty", False)
     except (OSError, ValueError, LookupError, TypeError):
         return None  # of no sweep

@@ -118,8 +118,8 @@ def _rounds_next_to(files: Iterable[Path]) -> dict[str, dict[int, Record]]:
     """The records of each case by round, of sweeps with rows of their rounds."""
     rounds: dict[str, dict[int, Record]] = {}
     for file in files:
-        if file.name == _RECORDS and (inside := file.parent / _ROUNDS / _RECORDS).is_file():
-            for record in read_csv(inside):
+        if file.name == _RECORDS and (inside := place_of_rows(file.parent)) != file.parent:
+            for record in read_csv(inside / _RECORDS):
                 turn, _, case = str(record.case).partition(" | ")
                 if turn.isdecimal():
                     rounds.setdefault(case, {})[int(turn)] = record
@@ -225,6 +225,12 @@ def csv_files(path: str | os.PathLike) -> list[Path]:
             f"{path} holds no CSV file. Give it the --out folder of a sweep, or a file."
         )
     return files
+
+
+def place_of_rows(folder: Path) -> Path:
+    """Where a sweep has the rows of all rounds, and what they ran with: a folder in its own."""
+    inside = folder / _ROUNDS
+    return inside if (inside / _RECORDS).is_file() else folder
 
 
 def parts(folder: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """``drbench history``: a list with the steps of each case, and a figure."""
 
 import json
+import shutil
 
 import pytest
 from made_up import of_universal
@@ -27,6 +28,10 @@ def nights(tmp_path):
         slower, mpi = (1.1, "MPICH 5") if day > 6 else (1.0, "MPICH 4")
         night(tmp_path / f"nightly/{day}", day, commit, slower, mpi=mpi)
     night(tmp_path / "nightly/1/rounds", 1, "f" * 40, 7.0)
+    inside = tmp_path / "nightly/7/rounds"  # as of a sweep in rounds
+    inside.mkdir()
+    (inside.parent / "environments").rename(inside / "environments")
+    shutil.copy(inside.parent / "records.csv", inside)
     return tmp_path / "nightly"
 
 
