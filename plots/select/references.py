@@ -58,9 +58,13 @@ def add_cases(table: DataFrame) -> DataFrame:
     >>> list(add_cases(frame([run])).case)
     ['mode=measured m=8 nodes=1']
     """
-    words = lambda row: [f"{name}={x}" for name, x in zip(_ASKED, row) if x is not None]
+    return table.assign(case=[*map(" ".join, _words_of(table, (None,)))])
+
+
+def _words_of(table: DataFrame, unknown: tuple) -> list[list[str]]:
+    """What was asked of each row, as words, without values that are unknown."""
     values = table[_ASKED].to_numpy(object, na_value=None)
-    return table.assign(case=[" ".join(words(row)) for row in values])
+    return [[f"{name}={x}" for name, x in zip(_ASKED, row) if x not in unknown] for row in values]
 
 
 def add_values(table: DataFrame, quantity: Any = None) -> DataFrame:
@@ -114,14 +118,22 @@ def read_references(path: str | Path, labels: Collection[str]) -> DataFrame:
 
 
 def judge_references(references: DataFrame, table: DataFrame) -> DataFrame:
-    """A row for each case and each of its references, with its outcome.
+    """A row for each case and each of its references, with its outcome. Of a case that is not ok,
+    which does not know what drbench would have chosen, the reference is the only one that agrees.
 
     Parameters
     ----------
     references : DataFrame of :func:`read_references`
     table : DataFrame of :func:`.records.read_records`
     """
-    pairs = references.merge(add_cases(table), "outer", ["label", "case"])
+    table = add_cases(table)
+    failed = table[table.status != "ok"]
+    for at, words in zip(failed.index, _words_of(failed, (None, "auto"))):
+        mine = {*references.case[references.label == table.label[at]]}
+        agreeing = [case for case in mine if {*" ".join(words).split()} <= {*case.split()}]
+        if len(agreeing) == 1:
+            table.loc[at, "case"] = agreeing[0]
+    pairs = references.merge(table, "outer", ["label", "case"])
     pairs = add_values(pairs, pairs.quantity).assign(outcome="")
     for outcome, rule in OUTCOMES.items():
         pairs.loc[pairs.eval(rule) & (pairs.outcome == ""), "outcome"] = outcome

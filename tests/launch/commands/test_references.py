@@ -98,6 +98,18 @@ def test_each_outcome_by_hand(tmp_path):
     assert outcomes(path, predicted(80)) == {1: "outside"}
 
 
+def test_a_case_that_failed_is_that_of_the_reference_that_agrees_with_what_is_known_of_it(tmp_path):
+    """It does not know what drbench would have chosen."""
+    path = tmp_path / "bounds.csv"
+    add_references(path, frame([run(8, threads=1), run(9, threads=1), run(9, threads=2)]), None, 0)
+    asked = {"label": "here", "algorithm": "universal", "n": 256, "k": 64, "status": "timeout"}
+    late = [made_up(m=m, transport="auto", **asked) for m in (8, 9)]
+    judged = judge_references(read_references(path, {"here"}), frame(late))
+    outcomes = sorted(zip(judged.case.str.extract(r"\bm=(\d+)")[0].fillna("?"), judged.outcome))
+    assert outcomes.count(("8", "failing")) == 1 and ("8", "missing") not in outcomes
+    assert [x for _, x in outcomes].count("missing") == 2  # either could be that of m=9
+
+
 @pytest.mark.thorough
 def test_other_labels_stay_and_bad_rows_give_none(tmp_path):
     path = tmp_path / "bounds.csv"
