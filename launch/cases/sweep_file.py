@@ -224,6 +224,7 @@ def load_sweep(
     overrides: Iterable[tuple[str, str]] = (),
     label: str | None = None,
     simulate: bool = False,
+    dtype: str | None = None,
 ) -> Sweep:
     """Find, read and expand a sweep.
 
@@ -241,6 +242,8 @@ def load_sweep(
     simulate : bool
         The cases are for prediction: of ``dtensor`` its program ``dtensor_mm``, and with ``paper =
         true`` in the file the paper's program of the others (:func:`as_in_the_paper`).
+    dtype : str, optional
+        The element type of cases without one.
 
     Raises
     ------
@@ -262,7 +265,7 @@ def load_sweep(
             raise UsageError(f"-o {key}: no {kind} depends on it. Leave it out.")
     path = find_sweep(text)
     table = read_toml(path)
-    return expand(table, ranks, path.name, scale, overrides, label, simulate)
+    return expand(table, ranks, path.name, scale, overrides, label, simulate, dtype)
 
 
 def as_in_the_paper(case: Case, ranks: int) -> Case:
@@ -335,6 +338,7 @@ def expand(
     overrides: Iterable[tuple[str, str]] = (),
     label: str | None = None,
     simulate: bool = False,
+    dtype: str | None = None,
 ) -> Sweep:
     """The cases of a parsed sweep file; see :func:`load_sweep`.
 
@@ -368,6 +372,7 @@ def expand(
     require(is_table(defaults), f"{file}: defaults", "a table, as [defaults]", defaults)
     are_tables = blocks and isinstance(blocks, list) and all(map(is_table, blocks))
     require(are_tables, f"{file}: cases", "one or more tables, as [[cases]]", blocks)
+    defaults = ({"dtype": dtype} if dtype else {}) | defaults
     blocks = [defaults | block for block in blocks]
     changes, grow = {} if label is None else {"label": label}, top.get("grow")
     cases: dict[str, Case] = {}
@@ -528,6 +533,11 @@ def _joined(parts: Iterable[dict]) -> dict:
     return {key: value for part in parts for key, value in part.items()}
 
 
+def uses_model(machine: str, options: dict) -> bool:
+    """Whether something of a case is planned by a machine model."""
+    return needs_model(options) or find_machine(machine).adds_on_core
+
+
 def _taken(values: dict, given: dict, where: str) -> dict | None:
     """The values without overrides that their algorithm or library does not have; None if it
     refuses the value of one: OS is not a dataflow of every algorithm with dataflows."""
@@ -541,6 +551,8 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
     takes = FIELDS.keys() | BLOCK_KEYS.keys() | algorithm_or_library.options.keys()
     takes -= OURS if name in LIBRARIES else set()
     fitting = {key: value for key, value in values.items() if key not in given or key in takes}
+    if "machine" in given and not uses_model(fitting["machine"], fitting):
+        del fitting["machine"]
     try:
         if name not in LIBRARIES:
             check_options(
@@ -586,7 +598,7 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
         get_algorithm_or_library(name).pick(options)
         if name in LIBRARIES:
             refuse_our_options(case)
-        if case.machine and not (needs_model(options) or find_machine(case.machine).adds_on_core):
+        if case.machine and not uses_model(case.machine, options):
             raise UsageError(
                 f"machine: nothing is planned by {case.machine}. Leave it out; label is the name "
                 "in the records."

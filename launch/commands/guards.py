@@ -7,6 +7,7 @@ from drbench.errors import UsageError
 from drbench.host.cores import usable_cores
 from drbench.launch.host.mpi import launched, started_by_us
 from drbench.launch.host.processes import run_alone
+from drbench.model.machine import Machine
 
 #: Ranks are refused above the first number if they are also above the second times the cores.
 _MOST_RANKS, _MOST_A_CORE = 64, 16
@@ -69,6 +70,19 @@ def given_ranks(ranks: int | None) -> int | None:
         f"-p {ranks}, but a launcher started this command on {here.size} "
         f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
     )
+
+
+def refuse_threads(threads: int | None, model: Machine) -> None:
+    """Refuse a number of BLAS threads on a machine model that does not depend on it.
+
+    Raises
+    ------
+    UsageError
+    """
+    if threads and "threads" not in model.calibrated:
+        raise UsageError(
+            f"--threads applies to machines calibrated on cores; {model.name} is not. Leave it out."
+        )
 
 
 def refuse_too_many(ranks: int | None, threads: int | None = None, yes: bool = False) -> None:

@@ -38,6 +38,14 @@ from .options import (
 #: Fields of a case that ``-o`` sets: all without a heading in the help.
 _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described.group)
 
+_UNUSED = "--machine {}: this run uses neither its times nor its peak. Leave it out."
+
+
+def _gives_peak(machine: str, on_cores: bool) -> bool:
+    """Whether a machine file has the peak of a rank, or of what the ranks compute with."""
+    kinds = {peak.per for peak in read_peaks(None, (), machine).values()}
+    return bool(kinds & {"rank", "core" if on_cores else "device"})
+
 
 @command(scans=True)
 @problem_options(*_FINE_TUNING, type=RUN_TYPES)
@@ -66,21 +74,28 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, override, **val
     range of numbers as in the last line: the table has a row for each case.
     """
     if is_scan(override):
+        from drbench.launch.cases.sweep_file import uses_model
+
         from .sweep import scan
 
-        override += (("machine", values["machine"]),) * bool(values["machine"])
+        if machine := values["machine"]:
+            asked = [{}, *({key: word} for key, text in override for word in text.split(","))]
+            plans = any(uses_model(machine, options) for options in asked)
+            override += (("machine", machine),) * plans
+            gives_peak = not peak and _gives_peak(
+                machine, "cupy" not in dict(override).get("backend", "")
+            )
+            if not plans and not gives_peak:
+                raise UsageError(_UNUSED.format(machine))
+            peak = machine if gives_peak else peak
         return scan(override, timeout=timeout, peak=peak, yes=yes, label=values["label"])
     values["gemm_only"] = None  # measured if possible, unless given
     values["options"] = take_options(values)
     asked, values["gemm_only"] = values["gemm_only"], values["gemm_only"] is not False
     named, values["machine"] = machine_of(values)
     on_cores = values["backend"] == "numpy" and values["options"].get("device") != "cuda"
-    peaks = {} if peak else read_peaks(None, (), named)
-    kinds = {rate.per for rate in peaks.values()}
-    if named and not values["machine"] and not kinds & {"rank", "core" if on_cores else "device"}:
-        raise UsageError(
-            f"--machine {named}: this run uses neither its times nor its peak. Leave it out."
-        )
+    if named and not values["machine"] and (peak or not _gives_peak(named, on_cores)):
+        raise UsageError(_UNUSED.format(named))
     given = given_ranks(ranks)
     refuse_too_many(None if given else ranks, values["threads"], yes)
     if ranks is None and not given:

@@ -112,6 +112,14 @@ class SweepPlan(NamedTuple):
             rounds = "known" if any(len(group) > 1 for group in groups) else 0
         return Experiment(groups, 0 if simulate else rounds)
 
+    def part(self, first: int, step: int, simulate: bool = False) -> "SweepPlan":
+        """The plan of every ``step``-th case, from the ``first``, counted from 1."""
+        experiment = self.experiment(self.jobs, simulate)
+        groups = experiment.groups
+        if experiment.rounds and len(groups) >= step:  # what is compared stays together
+            return self._replace(mine=experiment._replace(groups=groups[first - 1 :: step]).jobs)
+        return self._replace(mine=experiment.jobs[first - 1 :: step])
+
 
 def _tiles(job: Job) -> tuple:
     """The layouts of a case; unique for a refused case, which is compared with nothing."""
@@ -135,17 +143,17 @@ def _one_gemm_at_a_time(cases: Iterable[Case], names: Collection[str]) -> list[C
 def plan_cases(request: SweepRequest) -> SweepPlan:
     """The plan of a request."""
     launcher = load_launcher(request.launcher)
-    label, code = request.label, None
+    label, code, dtype = request.label, None, None
     if request.simulate:  # another version of the model is another sweep
         model = find_machine(request.machine)
-        label, code = label or model.name, model_version(model)
+        label, code, dtype = label or model.name, model_version(model), model.dtype
     elif label is None and launcher.name != "here":
         label = launcher.name
     counts = ranks_of(request.sweep, request.ranks, request.override) or (request.ranks,)
     jobs: list[Job] = []
     for ranks in counts:
         sweep = load_sweep(
-            request.sweep, ranks, request.scale, request.override, label, request.simulate
+            request.sweep, ranks, request.scale, request.override, label, request.simulate, dtype
         )
         cases = sweep.cases
         if sweep.paper and not (request.simulate and model.runs_kernels):
@@ -156,10 +164,5 @@ def plan_cases(request: SweepRequest) -> SweepPlan:
                 for case in cases
             ]
         jobs += [Job(case_id(case, ranks, code), ranks, case) for case in cases]
-    plan = SweepPlan(sweep, launcher, jobs, jobs)
-    first, step = map(int, request.part.split("/"))  # every n-th, from the i-th
-    experiment = plan.experiment(jobs, request.simulate)
-    groups = experiment.groups
-    if experiment.rounds and len(groups) >= step:  # what is compared stays together
-        return plan._replace(mine=experiment._replace(groups=groups[first - 1 :: step]).jobs)
-    return plan._replace(mine=experiment.jobs[first - 1 :: step])
+    first, step = map(int, request.part.split("/"))
+    return SweepPlan(sweep, launcher, jobs, jobs).part(first, step, request.simulate)

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,20 +89,24 @@ def time_limit(seconds: float) -> str:
     return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
 
 
-def _options(request: SweepRequest, launcher: Launcher, asked: Experiment) -> dict[str, str]:
-    """The options of a Slurm job: that it resumes after its node failed, in the same log, and ends
-    cleanly before its time is over; cores of each rank, and time, as far as known. Those of the
-    machine file override them."""
+def _options(
+    request: SweepRequest, launcher: Launcher, asked: Sequence[Experiment]
+) -> dict[str, str]:
+    """The options of a Slurm job, or of an array of a job for each experiment: that it resumes
+    after its node failed, in the same log, and ends cleanly before its time is over; cores of each
+    rank, and time, as far as known. Those of the machine file override them."""
     options = {"requeue": "", "open-mode": "append", "signal": "B:TERM@60"}
-    threads = max((job.case.threads or 0 for job in asked.jobs), default=0)
+    every = [job.case for experiment in asked for job in experiment.jobs]
+    threads = max((case.threads or 0 for case in every), default=0)
     cores = launcher.cores_per_node
     if not threads and cores:
         ranks = min(request.ranks, launcher.ranks_per_node or request.ranks)
         threads = max(1, cores // ranks)
     if threads:
         options["cpus-per-task"] = str(threads)
-    if "time" not in launcher.sbatch and all(job.case.backend == "numpy" for job in asked.jobs):
-        options["time"] = time_limit(estimate_time(asked.jobs, asked.rounds).time_s)
+    if "time" not in launcher.sbatch and all(case.backend == "numpy" for case in every):
+        longest_s = max(estimate_time(of.jobs, of.rounds).time_s for of in asked)
+        options["time"] = time_limit(longest_s)
     return options | launcher.sbatch
 
 
@@ -110,13 +115,13 @@ def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console)
     sweep, and print how to submit them."""
     if request.launcher is None:
         request = replace(request, launcher="srun")
-    folder = Path(request.out)
-    for number in range(1, 2 if array else parts + 1):
+    folder, whole = Path(request.out), plan_cases(request)
+    plans = [whole.part(number, parts) for number in range(1, parts + 1)]
+    for number, plan in enumerate([whole] if array else plans, 1):
         part, ending = request, ""
         if parts > 1 or array:
             out, ending = os.path.join(request.out, f"part-{number}"), f"-{number}of{parts}"
             part = replace(request, part=f"{number}/{parts}", out=out)
-        plan = plan_cases(part)
         name, launcher, ranks = plan.sweep.name, plan.launcher, request.ranks
         launcher = replace(launcher, environment=importable(launcher.environment))
         if len(plan.counts) > 1:
@@ -124,9 +129,9 @@ def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console)
                 f"--jobs: {name} runs on several numbers of ranks, but a job has one. Use -o "
                 "ranks=N, one job each."
             )
-        options, words = _options(part, launcher, plan.experiment(plan.mine)), part.arguments()
-        cases = len(plan.jobs if array else plan.mine)
-        if array:  # of which the first task has the most cases
+        asked = [of.experiment(of.mine) for of in (plans if array else [plan])]
+        options, words = _options(part, launcher, asked), part.arguments()
+        if array:
             options, ending = {"array": f"1-{parts}"} | options, ""
             words = [word for word in request.arguments() if word != f"--out={request.out}"]
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,7 +145,7 @@ def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console)
             out=request.out,
             folder=os.getcwd(),
             job=path.stem,
-            description=f"{cases} cases of {name} on {ranks} ranks",
+            description=f"{len(plan.mine)} cases of {name} on {ranks} ranks",
             script=path.name,
         )
         write_whole(path, text)

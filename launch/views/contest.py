@@ -61,6 +61,12 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
     from drbench.plots.select.cases import form
 
     groups: dict[str, list[Entry]] = {}
+    ok = [record for record, _ in entries if record.status == "ok"]
+    own = lambda record: (
+        *(getattr(record, name) for name in _PROBLEM),
+        *(form(record), name_of(record, True), layout(record), record.transport),
+    )
+    everywhere = [] if compared else find_varying(ok, [*map(own, ok)])
     for first, run in entries:
         multiplication = " ".join(
             (shape_text(first.m, first.n, first.k), *filter(None, [form(first)]))
@@ -82,10 +88,8 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         if timed:
             timed.sort(key=lambda contender: contender.order)
             every = [contender.record for contender in timed]
-            own = lambda record: () if compared else (layout(record), record.transport)
-            distinct = find_varying(
-                every, [(name_of(record, tiles or not compared), *own(record)) for record in every]
-            )
+            names = [name_of(record, tiles) for record in every]
+            distinct = find_varying(every, names) if compared else everywhere
             rows = [_row(contender, tiles, distinct) for contender in timed]
             columns = list(_COLUMNS if compared else _LISTED)
             at_ = columns.index(_MOVED)

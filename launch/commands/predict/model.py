@@ -6,7 +6,7 @@ from drbench.errors import UsageError
 from drbench.launch.host.files import check_csv, check_output, output_record, write_output
 from drbench.launch.host.mpi import run_ranks
 
-from ..guards import default_ranks, given_ranks, refuse_too_many
+from ..guards import default_ranks, given_ranks, refuse_threads, refuse_too_many
 from ..options import (
     FILE,
     case_of,
@@ -84,10 +84,7 @@ def simulate(ranks, csv_path, timeline, as_json, override, **values):
     check_csv(csv_path)
     check_output("--timeline", timeline)
     model, ranks = modelled(values, ranks)
-    if values["threads"] and "threads" not in model.calibrated:
-        raise UsageError(
-            f"--threads applies to machines calibrated on cores; {model.name} is not. Leave it out."
-        )
+    refuse_threads(values["threads"], model)
     case = case_of(values, ranks)
     record, simulation = predict_with(
         case, model, ranks, timeline=bool(timeline), pool=True, interval=True

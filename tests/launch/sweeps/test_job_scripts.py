@@ -104,6 +104,23 @@ def test_a_task_of_an_array_runs_what_a_script_of_its_own_runs(
         assert {f"--out={out}/part-{task}", f"--part={task}/3", "seed=7"} < {*words}
 
 
+def test_an_array_has_the_time_and_the_cores_of_its_largest_task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    override = (("m", "1Ki,32Ki"), ("threads", "1,2"), ("rounds", "1"))
+    request = SweepRequest("scan", 2, "r", launcher="srun", override=override)
+    options = []
+    for array in (True, False):
+        write_jobs(request, 4, array, Console(quiet=True))
+    for path in sorted(Path("r").glob("*.sbatch"), key=lambda path: (len(path.name), path.name)):
+        lines = dict(re.findall("^#SBATCH --(time|cpus-per-task)=(.+)$", path.read_text(), re.M))
+        hours, minutes = lines["time"].removeprefix("0-").split(":")[:2]
+        options.append((int(lines["cpus-per-task"]), 60 * int(hours) + int(minutes)))
+    (threads, limit), *tasks = options
+    limits = sorted(limit for _, limit in tasks)
+    assert limits[0] < limits[-1] / 3 and limit > 0.7 * limits[-1]  # each measures the speed of now
+    assert len({threads for threads, _ in tasks}) == threads == 2
+
+
 def test_the_step_of_srun_is_cancelled_and_no_complaint_of_scancel_is_shown(site, tmp_path, capfd):
     """As about a step that has ended."""
     ready = json.dumps({"ready": [{"host": "elsewhere"}], "slurm": "7.0"})
