@@ -99,6 +99,11 @@ def append_csv(path: str | PathLike, *records: Record) -> None:
         os.close(descriptor)  # releases the lock
 
 
+def csv_of(*records: Record) -> str:
+    """The text of a file of records."""
+    return _lines([HEADER, *(record.to_row() for record in records)]).decode()
+
+
 def read_csv(path: str | PathLike) -> list[Record]:
     """Read every record of a CSV file; a file without rows gives an empty list.
 

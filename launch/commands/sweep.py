@@ -21,12 +21,13 @@ from drbench.launch.host.files import (
     refuse_os_errors,
 )
 from drbench.launch.host.kernels import without_weaker_pins
-from drbench.launch.host.show import brief_record, console, csv_text
+from drbench.launch.host.show import brief_record, console
 from drbench.launch.sweeps.plan import SweepRequest, plan_cases
 from drbench.launch.sweeps.sweep import INTERRUPTED, run_sweep
+from drbench.measure.record_file import csv_of
 
 from .completion import names_of
-from .guards import default_ranks, given_ranks, refuse_too_many
+from .guards import default_ranks, given_ranks, refuse_threads, refuse_too_many
 from .options import (
     BYTES,
     FORM,
@@ -220,7 +221,7 @@ def scan(override: tuple, **how) -> int:
     if context.params.get("timeline"):
         raise UsageError("--timeline is of one case, and these are several. Leave it out.")
     how |= {name: context.params[name] for name in ("ranks", "csv_path", "as_json")}
-    return context.invoke(sweep, override=override, out="", **how)
+    return context.invoke(sweep, override=override, out=False, **how)
 
 
 def _sweep(
@@ -241,8 +242,8 @@ def _sweep(
     **options,
 ):
     """Run a sweep, on the ``given`` number of ranks that a launcher started, or on ranks that
-    ``supervise`` starts. If ``out`` is empty, print and append records, and keep nothing."""
-    check_csv(csv_path) if out == "" else check_output("--csv", csv_path)
+    ``supervise`` starts. If ``out`` is False, print and append records, and keep nothing."""
+    check_csv(csv_path) if out is False else check_output("--csv", csv_path)
     simulate, override = options["simulate"], options["override"]
     scale, model = options["scale"], options["machine"]
     launcher = load_launcher(options["launcher"])
@@ -260,6 +261,8 @@ def _sweep(
         ranks = ranks_on(find_machine(model))
     keys = dict(override)
     threads = most_threads(override)
+    if simulate:
+        refuse_threads(threads, find_machine(model))
     ranks = (
         ranks
         or given
@@ -269,8 +272,8 @@ def _sweep(
     if simulate:
         name += f"-{Path(model).stem}"
     place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
-    out = place if out is None else out
-    request = SweepRequest(sweep, ranks, out, plugins=plugins(), **options)
+    out = out if out is False else out or place
+    request = SweepRequest(sweep, ranks, out or "", plugins=plugins(), **options)
     screen = console(stderr=request.stream or as_json or not out, soft_wrap=True)
     if jobs:
         from drbench.launch.sweeps.slurm import write_jobs
@@ -297,9 +300,11 @@ def _sweep(
         refuse_too_many(ranks, threads, request.yes)
         environ = without_weaker_pins(screen.print)
         request = replace(request, environ=environ)
-    show = partial(_show, plan.sweep, Path(out), screen) if out else _show_records
-    show = partial(show, as_json, csv_path)
-    code = run_sweep(plan, request, screen, run, show, given, supervise)
+    if out:
+        show, keep = partial(_show, plan.sweep, Path(out), screen, as_json, csv_path), None
+    else:
+        show, keep = partial(_show_records, as_json), partial(add_records, csv_path)
+    code = run_sweep(plan, request, screen, run, show, given, supervise, keep)
     if not expect or code == INTERRUPTED:
         return code
     if FORM.get() == "csv":  # standard output has the table of the cases
@@ -334,7 +339,7 @@ _MOST_ROWS = 20
 _DRAWN = ("mlp", "libraries", "algorithms")
 
 
-def _show_records(form: str | None, csv_path: str | None, runs: dict) -> int:
+def _show_records(form: str | None, runs: dict) -> int:
     """Print the table of cases that are not kept, and return the largest exit code."""
     from drbench.launch.views import pool_records, tables_of
 
@@ -344,10 +349,9 @@ def _show_records(form: str | None, csv_path: str | None, runs: dict) -> int:
     elif form == "brief":
         print(*map(brief_record, records), sep="\n")
     elif FORM.get() == "csv":
-        print(csv_text(record.to_json_dict() for record in records))
+        print(csv_of(*records))
     else:
         tables_of("scan", runs)[0].show(console(), "", len(records), form == "verbose")
-    add_records(csv_path, *records)
     return max(EXIT_CODES[record.status] for record in records)
 
 

@@ -17,7 +17,8 @@ from rich.text import Text
 from drbench.clock import COMPUTING
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
-from drbench.measure.record import FORMULA_STARTS, HEADER, Record, by_balance, options_of
+from drbench.measure.record import FORMULA_STARTS, Record, by_balance, options_of
+from drbench.measure.record_file import csv_of
 from drbench.partitions import CyclicAxis, Partition
 from drbench.plan.explain import tile_owners
 from drbench.program.problem import Problem
@@ -304,7 +305,10 @@ def show_record(record: Record, verbose: bool = False) -> None:
     doubtful = record.noisy or record.oversubscribed
     colour = "red" if not fine else "" if simulated else "yellow" if doubtful else "green"
     out.line(Text(answer_text(record), colour))
-    rows = table("|!~", (), [dict(zip(HEADER, record.to_row()))])
+    if FORM.get() == "csv":
+        print(csv_of(record))  # with the empty line after tables
+        return
+    rows = table("|!~", ())
     rows.columns[0].style = "bold"
 
     def add(name: str, *values: str | Text | None, detail: bool = False) -> None:

@@ -32,7 +32,7 @@ def run_experiment(
     *,
     names: Iterable[str] = (),
     most: int | None = None,
-    on_record: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[Record], None] | None = None,
     description: str = "",
     **modes: bool,
 ) -> dict[str, dict[int, Record]]:
@@ -54,6 +54,7 @@ def run_experiment(
     modes
         As for :func:`.store.open_store`.
     """
+    on_record = on_record or (lambda record: None)
     inside, pooled_path = Path(out) / ROUNDS, Path(out) / "records.csv"
     jobs, rounds = experiment.jobs, experiment.rounds
     if inside.is_dir() if not rounds else pooled_path.exists() and not inside.is_dir():

@@ -35,11 +35,13 @@ def run_sweep(
     show: Callable[[dict], int | None],
     given: int | None = None,
     supervise: Callable | None = None,
+    keep: Callable[[Record], None] | None = None,
 ) -> int:
     """Run the cases without a row, and return the exit code. With ``stream`` each record is written
     to standard output, those of earlier runs first. ``run`` runs cases (None: on ranks, those that
     ``supervise`` starts or the ``given`` number of them), and ``show`` gets the records of each
-    case by round at the end, and may return an exit code. Without ``out`` nothing is kept.
+    case by round at the end, and may return an exit code. Without ``out`` nothing is kept but what
+    ``keep`` does with the record of each case, as soon as it is finished.
 
     Returns
     -------
@@ -74,6 +76,7 @@ def run_sweep(
         )
     if request.stream:
         _stream(HEADER)
+        keep = lambda record: _stream(record.to_row())
     experiment = plan.experiment(mine, request.simulate)
     here = nullcontext(request.out) if request.out else TemporaryDirectory(prefix="drbench-")
     try:
@@ -85,7 +88,7 @@ def run_sweep(
                 console,
                 names=[job.name for job in plan.jobs],
                 most=request.max_cases,
-                on_record=lambda record: request.stream and _stream(record.to_row()),
+                on_record=keep,
                 description=f"{sweep.name}: {plural(len(mine), 'case')} on {on_ranks}",
                 fresh=request.fresh,
                 retry=request.retry,

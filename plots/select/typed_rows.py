@@ -86,6 +86,6 @@ class RowFiles(NamedTuple):
 
 
 def _flag(text: str) -> bool:
-    if text not in ("True", "False"):
+    if text.title() not in ("True", "False"):  # printed tables have true and false
         raise ValueError(f"{text!r} is neither True nor False")
-    return text == "True"
+    return text.title() == "True"

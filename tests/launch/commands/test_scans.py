@@ -5,9 +5,14 @@ import csv
 import itertools
 import json
 import os
+import shlex
 
 import pytest
+from made_up import made_up, of_universal
 
+from drbench.launch.cases.sweep_file import load_sweep
+from drbench.launch.host.python import PYTHON
+from drbench.launch.views.contest import scan_table
 from drbench.measure.record_file import read_csv
 
 HERE = "--machine=h100x8"
@@ -39,6 +44,21 @@ def test_a_scan_predicts_each_case_as_alone(run_cli, tmp_path):
         r["best_s"] for r in together
     ]
     assert os.listdir(tmp_path) == ["rows.csv"]
+
+
+def test_a_scan_has_the_element_type_of_the_machine(run_cli, tmp_path):
+    for words in (["simulate", "--json"], ["sweep", "--simulate", "--stream", "--out", tmp_path]):
+        ended = run_cli(*words, *"-m 64,128 -p 2 --machine mi300x".split())
+        assert ended.returncode == 0 and "bfloat16" in ended.stdout, ended.stderr
+        assert "float32" not in ended.stdout.replace("bfloat16:float32", "")
+
+
+def test_rows_of_a_case_that_is_alone_in_its_problem_have_what_varies():
+    """The other case of the second problem has failed."""
+    runs = [of_universal(m=m, threads=threads) for m, threads in ((8, 1), (8, 2), (9, 1))]
+    late = made_up(m=9, threads=2, status="timeout")
+    table = scan_table([(run, {1: run}) for run in (*runs, late)])
+    assert sorted((row["m"], row["threads"]) for row in table.rows) == [(8, 1), (8, 2), (9, 1)]
 
 
 def test_forms_and_transports_that_vary_are_columns_however_narrow(run_cli, monkeypatch):
@@ -98,6 +118,7 @@ def test_a_sweep_without_a_file_has_the_same_cases(run_cli, tmp_path):
         "-m 8,16 --brief --format md": "--brief",
         "-m 8,16 --format xml": "--format",
         "-m 8,16 -p 1,2": "--ranks",
+        "-m 8,16 -o pool=1Mi,2Mi": "-o pool: records do not tell cases apart",
     }.items(),
 )
 @pytest.mark.parametrize(
@@ -109,6 +130,40 @@ def test_wrong_values_are_refused_before_any_work(run_cli, command, words, named
     assert os.listdir(tmp_path) == []
 
 
+def test_threads_of_a_model_of_gpus_are_refused_in_scans_too(run_cli, tmp_path):
+    for command in ("simulate", "sweep --simulate"):
+        ended = run_cli(*command.split(), HERE, "-m", "8,16", "--threads", 2)
+        assert ended.returncode == 2 and "--threads applies to machines" in ended.stderr
+
+
+def test_a_machine_that_gives_a_scan_nothing_is_refused_and_one_that_plans_is_used(
+    run_cli, monkeypatch, tmp_path
+):
+    text = '[model]\nname = "box"\nbase = "h100x8.toml"\n[peak.float32]\n'
+    (tmp_path / "box.toml").write_text(f'{text}core_gflops = 90.0\nsource = "made up"\n')
+    asked = []
+    monkeypatch.setattr("drbench.launch.commands.sweep.scan", lambda *x, **how: asked.append(how))
+    words = "run -p 2 -m 8,16 --machine".split()
+    ended = run_cli(*words, "h100x8")
+    assert ended.returncode == 2 and "neither its times nor its peak" in ended.stderr
+    assert run_cli(*words, tmp_path / "box.toml").returncode == 0
+    assert run_cli(*words, "h100x8", "-o", "schedule=cost,direct").returncode == 0
+    assert [how["peak"] for how in asked] == [f"{tmp_path}/box.toml", None]
+    key = ("machine", "h100x8")
+    cases = load_sweep("scan", 2, overrides=[("m", "8"), ("schedule", "cost,direct"), key]).cases
+    assert [case.machine for case in cases] == ["h100x8", None]
+
+
+@pytest.mark.mpi
+@pytest.mark.thorough
+def test_records_of_a_scan_are_kept_where_its_table_cannot_be_printed(process, tmp_path, fault):
+    words = [*PYTHON, "-m", "drbench", *"run -p 2 -m 8,16 --budget 0 --csv rows.csv".split()]
+    text = f"exec {shlex.join(words)} > /dev/full"
+    ended = process("sh", "-c", text, env=fault("in a hurry"))
+    assert ended.returncode == 5
+    assert [row.m for row in read_csv(tmp_path / "rows.csv")] == [8, 16]
+
+
 @pytest.mark.mpi
 @pytest.mark.thorough
 def test_a_run_of_several_values_verifies_each_and_keeps_nothing(drbench, tmp_path, fault):
@@ -116,6 +171,9 @@ def test_a_run_of_several_values_verifies_each_and_keeps_nothing(drbench, tmp_pa
     ended = drbench(*words.split(), "--csv", "rows.csv", "--format", "csv", env=fault("in a hurry"))
     assert ended.returncode == 3, ended.stderr  # cannon needs a square number of ranks
     rows = list(csv.DictReader(ended.stdout.splitlines()))
+    (tmp_path / "printed.csv").write_text(ended.stdout)
+    assert len(read_csv(tmp_path / "printed.csv")) == len(rows)
+    (tmp_path / "printed.csv").unlink()
     found = {(row["m"], row["threads"], row["algorithm"], row["status"]) for row in rows}
     outcomes = [("cannon", "unsupported"), ("universal", "ok")]
     grid = itertools.product(("24", "40"), "12", outcomes)
