@@ -16,6 +16,7 @@ from .costs import (
     on_links,
     parts_of,
     reduction_s,
+    sends_words,
 )
 from .kernel import part_tiles, tilings
 from .machine import Machine
@@ -119,9 +120,10 @@ def _loads(trace: Trace, costs: Costs) -> Iterator[tuple]:
                     for resource in machine.route(flow.source, flow.target)[1]:
                         yield resource, costs.item(step) * flow.elements
         elif step.counter is not None and not step.grouped:
+            item = costs.item(step) * (1 + sends_words(machine, step, trace.rank))
             for _, elements in step.moved(trace.rank):
                 for resource in costs.transfer(step, trace.rank).links:
-                    yield resource, costs.item(step) * elements
+                    yield resource, item * elements
 
 
 def _name_link(key: tuple, machine: Machine) -> tuple[str, str]:

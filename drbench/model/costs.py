@@ -224,8 +224,9 @@ def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
     else:
         other, elements = step.block.owner, step.block.size
     nbytes, reads, adds = elements * itemsize, step.does == "fetch", isinstance(step, Accumulate)
-    nbytes *= 1 + step.flagged
     link = None if other == rank else machine.link(*((other, rank) if reads else (rank, other)))
+    flagged = sends_words(machine, step, rank)
+    nbytes *= 1 + flagged
     core_s = _core_s(machine, step, rank, link, nbytes)
     if link is None:
         memory_s = 0.0 if machine.adds_on_core else _memory_s(machine, step, nbytes)
@@ -238,11 +239,20 @@ def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
     else:
         links = machine.route(*ends)[1]
     seconds, shares, latency_s = nbytes / rate, machine.shares(link), link.latency_s
-    if step.flagged and link.multicast_s:
+    if flagged and link.multicast_s:
         latency_s = link.multicast_s
         if step.again:  # only the way into the other rank
             links, shares = links[1:], shares[1:]
     return Cost(core_s, seconds, links, latency_s, shares, link.lane, rate, link.own_timer)
+
+
+def sends_words(machine: Machine, step: Step, rank: int) -> bool:
+    """Whether a step sends a flag in each word: cores do where they share memory with the other
+    rank, and send a message elsewhere."""
+    if not step.flagged or not machine.adds_on_core:
+        return step.flagged
+    ((other, _),) = step.moved(rank)
+    return other == rank or machine.link(rank, other).reads_in_place
 
 
 def _core_s(machine: Machine, step: Step, rank: int, link: Link | None, nbytes: int) -> float:

@@ -299,11 +299,12 @@ class Compute(Fitted):
         >>> waves * tiling.tile_s + 1e-6 == compute.gemm_s(512, 256, 1000)
         True
         """
+        shapes = self.fused_tiles if parts else ()
         parts, units = parts or {(m, n): 1}, min(units or self.units, self.units)
-        key = m, n, k, itemsize, units, rights, *sorted(parts.items())
+        key = m, n, k, itemsize, units, rights, bool(shapes), *sorted(parts.items())
         tiling = self._known.get(key)
         if tiling is None:
-            best, waves, tiles = self._fastest(parts, k, itemsize, units, self.fused_tiles)
+            best, waves, tiles = self._fastest(parts, k, itemsize, units, shapes)
             waves = max(1, waves)
             seconds = norm(best, self._traffic_s(m, n, k, itemsize, rights), self.norm)
             seconds = self.at_end(seconds, "any", m) / waves

@@ -3,6 +3,7 @@ rank has signalled that it is ready."""
 
 from drbench.program.signal_steps import Signal
 
+from .costs import sends_words
 from .rank import Rank
 
 
@@ -40,7 +41,8 @@ class SimulatedSignals:
 
     def pushed(self, now: float, rank: Rank, step: Signal) -> None:
         """Schedule the signal of a Push whose last byte has arrived."""
-        signal_s = 0.0 if step.flagged else self.machine.signal_s
+        in_words = sends_words(self.machine, step, rank.number)
+        signal_s = 0.0 if in_words else self.machine.signal_s
         self.simulation.at(now + signal_s, self._see, _value(step, rank.number))
 
     def _see(self, now: float, value, _) -> None:

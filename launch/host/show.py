@@ -394,13 +394,25 @@ def _add_problem(record: Record, add: Callable) -> None:
         "device",
         record.device and f"{record.device}, {record.ranks_per_device} rank(s) each",
         record.device and record.compute,
-        record.max_gemms  # a library's are unknown
-        and f"at most {record.max_gemms} GEMMs and {record.max_accumulates or 'any number of'} "
-        "accumulates at a time",
+        _concurrency_text(record),
         record.device and record.collectives and f"collectives {record.collectives}",
     )
     reason = record.status == "ok" and record.reason
     add("", reason and Text(f"through the host: {reason}", "yellow"))
+
+
+def _concurrency_text(record: Record) -> str:
+    """What may run at the same time on a device, as far as it was asked for.
+
+    Examples
+    --------
+    >>> _concurrency_text(Record(mode="measured", status="ok", best_s=1.0, max_gemms=2))
+    'at most 2 GEMMs at a time'
+    """
+    most = {"GEMMs": record.max_gemms, "accumulates": record.max_accumulates}
+    parts = [f"at most {count} {what} at a time" for what, count in most.items() if count]
+    blocks = record.accumulate_blocks
+    return ", ".join([*parts, *[f"{blocks} thread blocks an accumulate"] * bool(blocks)])
 
 
 def _add_times(record: Record, add: Callable) -> None:

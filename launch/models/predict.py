@@ -364,7 +364,8 @@ def _simulated(
     waits = algorithm.dispatches(problem, **programs.resolved) if algorithm.dispatches else 0
     host_s = machine.dispatch_s * waits  # the device waits
     blocks = case.accumulate_blocks or 0
-    most = Concurrency(case.max_gemms or 1, case.max_accumulates or inf, blocks)
+    gemms = (case.max_gemms or 1) if ahead else 1  # without look-ahead nothing overlaps
+    most = Concurrency(gemms, case.max_accumulates or inf, blocks)
     within = {"timeline": timeline, "within_s": within_s - host_s}
     simulation = programs.simulator.run(ahead, most=most, **within)
     time_s = host_s + simulation.time_s

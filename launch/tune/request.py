@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from drbench.errors import UsageError
 from drbench.launch.cases.case import Case
+from drbench.launch.cases.sweep_file import CONCURRENT
 
 #: How many of A, B and C, in this order, have equal replication factors, for each value.
 REPLICATION = {"none": 3, "equal": 3, "paired": 2, "all": 0}
@@ -62,6 +64,10 @@ class TuneRequest:
         >>> request.case.a, request.case.b, request.today, request.effort
         ('row', None, ('row', 'column', None), 10.0)
         """
+        if named := [name for name in CONCURRENT if getattr(case, name)]:
+            raise UsageError(
+                f"tune takes no {named[0]}: its bounds are of one GEMM at a time. Leave it out."
+            )
         today = case.a, case.b, case.c
         fixed = {name: text if name in fix else None for name, text in zip("abc", today)}
         if effort is None:

@@ -198,6 +198,18 @@ def test_accumulates_in_order_change_nothing_where_there_are_none(layout):
     assert time_s == pytest.approx(simulate(traces, launching).time_s)
 
 
+def test_without_look_ahead_one_gemm_runs_at_a_time():
+    """As on a device, where everything is on one stream then."""
+    layouts = {"a": "row", "b": "column", "c": "row", "options": {"stationary": "C"}}
+    case = Case(1024, 3072, 768, **layouts, prefetch=0)
+    machine = find_machine("h100x8")
+    one, two = (predict(replace(case, max_gemms=most), machine, 4).best_s for most in (1, 2))
+    assert one == two
+    ahead = [replace(case, max_gemms=most, prefetch=1) for most in (1, 2)]
+    one, two = (predict(other, machine, 4).best_s for other in ahead)
+    assert two < one
+
+
 @pytest.mark.parametrize("name", ["lumic", "tpuv4-2x2"])
 @pytest.mark.parametrize("field", ["max_gemms", "max_accumulates", "accumulate_blocks"])
 def test_machines_without_kernels_refuse_to_run_several(name, field):

@@ -95,7 +95,8 @@ def test_a_kernel_with_parts_has_tiles_of_an_allowed_shape_with_their_own_effici
     how = {"tiles": ((128, 128), (64, 64)), "units": 2, "edge": 16}
     free, bound = Compute(1e12, **how), Compute(1e12, **how, fused_tiles=((64, 64),))
     assert free.tiling(128, 256, 1000)[:3] == (128, 128, 1)
-    tiling, m, n, k = bound.tiling(128, 256, 1000), 64, 64, 1000
+    assert bound.tiling(128, 256, 1000) == free.tiling(128, 256, 1000)
+    tiling, m, n, k = bound.tiling(128, 256, 1000, parts={(128, 256): 1}), 64, 64, 1000
     assert tiling[:3] == (m, n, 1)
     slower = (1 + 16 * (1 / m + 1 / n)) / (1 + 16 * (2 / 128))
     assert tiling.tile_s == pytest.approx(2 * m * n * k * slower / (1e12 / 2))

@@ -11,6 +11,7 @@ from drbench.launch.models.predict import predict, programs_of
 from drbench.launch.sweeps.dry_run import plan_needs
 from drbench.launch.tune.rank import tune
 from drbench.launch.tune.request import TuneRequest
+from drbench.model.bounds import carried_by_links
 from drbench.plan.schedule import pool_bytes
 
 LUMIC = find_machine("lumic")  # eight ranks a node
@@ -30,6 +31,20 @@ def test_ranks_of_several_nodes_fetch_rows_and_push_sums(transport):
     far, near = (predict(sums, LUMIC, ranks) for ranks in (16, 8))
     assert far.put_bytes > 0 == far.accumulate_bytes
     assert near.accumulate_bytes > 0 == near.put_bytes
+
+
+def test_words_with_flags_are_twice_the_bytes_only_where_they_are_sent():
+    """Cores send a message to a rank whose memory they do not share, with either protocol."""
+    case = Case(4096, 512, 4096, algorithm="ag2", transport="rma", options={"per_node": 4})
+    times_s, rates = [], set()
+    for protocol in ("ll", "signal"):
+        of = replace(case, options=case.options | {"protocol": protocol})
+        times_s.append(predict(of, LUMIC, 8).best_s)
+        gpus = programs_of(replace(of, transport="auto"), find_machine("h800"), 8)
+        (first, *_) = carried_by_links(gpus.traces, gpus.machine)
+        rates.add(round(first.nbytes / first.seconds))
+    assert times_s[0] == times_s[1]
+    assert len(rates) == 1
 
 
 @pytest.mark.parametrize("asked", [{"chunk": 64}, {"fetch": "tile"}, {"sums": "accumulate"}])

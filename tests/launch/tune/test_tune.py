@@ -14,7 +14,7 @@ import pytest
 from starting import within
 
 from drbench.clock import Clock
-from drbench.errors import OutOfMemory, UnsupportedError
+from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.launch.cases.case import Case, bind_case
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.models.predict import predict_with
@@ -240,6 +240,8 @@ def test_fixed_layouts_stay_and_impossible_requests_are_refused():
     assert {(place.case.a, place.case.b) for place in found.ranking} == {("row", "row/c2")}
     with pytest.raises(UnsupportedError, match="none of .* supports these partitions"):
         tune(replace(fixed, algorithms=("cannon",)), DEVICE)
+    with pytest.raises(UsageError, match="max_gemms"):  # its bounds would not be bounds
+        TuneRequest.of(replace(BASE, max_gemms=2), 4)
 
 
 TUNE = "tune -m 256 -n 512 -k 128 -p 2 --transport rma --replication none --machine".split()
