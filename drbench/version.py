@@ -46,16 +46,18 @@ def read_version(root: Path = BUILT.parents[1]) -> dict:
     programs write, count as changes; without a checkout or git that of the build or archive, as
     far as it is known."""
     git = ["git", "-C", str(root)]
-    last = ["log", "-1", "--no-show-signature", "--format=%H %(describe:tags,match=v[0-9]*)"]
-    changes = "status --porcelain --untracked-files=no -- . :!results :!docs".split()
+    changes = "status --porcelain --untracked-files=no -- . :!results :!docs"
+    # describe fails without a tag
+    asked = [("rev-parse HEAD", True), ("describe --tags --match v[0-9]*", False), (changes, True)]
     pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
         if not (root / ".git").exists():
             return json.loads(BUILT.read_text(encoding="utf-8"))
-        described, changed = (
-            subprocess.run([*git, *args], timeout=20, check=True, **pipes).stdout
-            for args in (last, changes)
+        commit, tag, changed = (
+            subprocess.run([*git, *words.split()], timeout=20, check=must, **pipes).stdout
+            for words, must in asked
         )
+        described = f"{commit.strip()} {tag}"
     except (OSError, subprocess.SubprocessError):
         described, changed = ARCHIVED, ""
     return name_version(described, bool(changed))

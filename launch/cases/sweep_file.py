@@ -224,7 +224,6 @@ def load_sweep(
     overrides: Iterable[tuple[str, str]] = (),
     label: str | None = None,
     simulate: bool = False,
-    dtype: str | None = None,
 ) -> Sweep:
     """Find, read and expand a sweep.
 
@@ -242,8 +241,6 @@ def load_sweep(
     simulate : bool
         The cases are for prediction: of ``dtensor`` its program ``dtensor_mm``, and with ``paper =
         true`` in the file the paper's program of the others (:func:`as_in_the_paper`).
-    dtype : str, optional
-        The element type of cases without one.
 
     Raises
     ------
@@ -265,7 +262,7 @@ def load_sweep(
             raise UsageError(f"-o {key}: no {kind} depends on it. Leave it out.")
     path = find_sweep(text)
     table = read_toml(path)
-    return expand(table, ranks, path.name, scale, overrides, label, simulate, dtype)
+    return expand(table, ranks, path.name, scale, overrides, label, simulate)
 
 
 def as_in_the_paper(case: Case, ranks: int) -> Case:
@@ -338,7 +335,6 @@ def expand(
     overrides: Iterable[tuple[str, str]] = (),
     label: str | None = None,
     simulate: bool = False,
-    dtype: str | None = None,
 ) -> Sweep:
     """The cases of a parsed sweep file; see :func:`load_sweep`.
 
@@ -372,7 +368,6 @@ def expand(
     require(is_table(defaults), f"{file}: defaults", "a table, as [defaults]", defaults)
     are_tables = blocks and isinstance(blocks, list) and all(map(is_table, blocks))
     require(are_tables, f"{file}: cases", "one or more tables, as [[cases]]", blocks)
-    defaults = ({"dtype": dtype} if dtype else {}) | defaults
     blocks = [defaults | block for block in blocks]
     changes, grow = {} if label is None else {"label": label}, top.get("grow")
     cases: dict[str, Case] = {}

@@ -79,12 +79,11 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, override, **val
         from .sweep import scan
 
         if machine := values["machine"]:
+            on_cores = not {"cupy", "cuda"} & {*map(dict(override).get, ("backend", "device"))}
             asked = [{}, *({key: word} for key, text in override for word in text.split(","))]
             plans = any(uses_model(machine, options) for options in asked)
             override += (("machine", machine),) * plans
-            gives_peak = not peak and _gives_peak(
-                machine, "cupy" not in dict(override).get("backend", "")
-            )
+            gives_peak = not peak and _gives_peak(machine, on_cores)
             if not plans and not gives_peak:
                 raise UsageError(_UNUSED.format(machine))
             peak = machine if gives_peak else peak

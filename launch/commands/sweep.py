@@ -262,7 +262,10 @@ def _sweep(
     keys = dict(override)
     threads = most_threads(override)
     if simulate:
-        refuse_threads(threads, find_machine(model))
+        machine = find_machine(model)
+        refuse_threads(threads, machine)
+        if sweep == "scan" and not {"dtype", "compute"} & keys.keys():  # as of drbench simulate
+            options["override"] = override = (*override, ("dtype", machine.dtype))
     ranks = (
         ranks
         or given

@@ -44,10 +44,12 @@ def most_multiplications(case: Case, multiplication_s: float, rounds: int | str 
     return runs * (case.warmup + repeats * (1 + case.gemm_only)) + case.gemm_only * _ROOF_TRIALS
 
 
-def estimate_time(jobs: Iterable[Job], rounds: int | str = 0) -> Estimate:
+def estimate_time(
+    jobs: Iterable[Job], rounds: int | str = 0, rate: float | None = None
+) -> Estimate:
     """The estimate for jobs on this machine, one after another, each repeated in its rounds as
-    often as its budget allows, at the rate of a core, which is measured now."""
-    rate, cores = measure_kernels().flops_per_s, usable_cores()
+    often as its budget allows, at the rate of a core in FLOP/s, by default as it is now."""
+    rate, cores = rate or measure_kernels().flops_per_s, usable_cores()
     time_s = flops = 0.0
     starts = set()
     for job in jobs:

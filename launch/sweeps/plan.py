@@ -1,7 +1,7 @@
 """The request of a sweep, and its plan: an experiment of jobs."""
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import NamedTuple
 
@@ -129,35 +129,36 @@ def _tiles(job: Job) -> tuple:
         return (job.name,)
 
 
-def _one_gemm_at_a_time(cases: Iterable[Case], names: Collection[str]) -> list[Case]:
-    """The paper's cases on cores: without these options of its concurrency, and without cases that
+def _one_gemm_at_a_time(cases: Iterable[Case]) -> list[Case]:
+    """The paper's cases on cores: without the options of its concurrency, and without cases that
     differ from others only by them."""
     return [
-        case if case.backend == "cupy" else replace(case, **dict.fromkeys(names))
+        case if case.backend == "cupy" else replace(case, **dict.fromkeys(CONCURRENT))
         for case in cases
         if case.backend == "cupy"
-        or all(getattr(case, name) in (None, CONCURRENT[name]) for name in names)
+        or all(getattr(case, name) in (None, most) for name, most in CONCURRENT.items())
     ]
 
 
 def plan_cases(request: SweepRequest) -> SweepPlan:
     """The plan of a request."""
     launcher = load_launcher(request.launcher)
-    label, code, dtype = request.label, None, None
+    label, code = request.label, None
     if request.simulate:  # another version of the model is another sweep
         model = find_machine(request.machine)
-        label, code, dtype = label or model.name, model_version(model), model.dtype
+        label, code = label or model.name, model_version(model)
     elif label is None and launcher.name != "here":
         label = launcher.name
     counts = ranks_of(request.sweep, request.ranks, request.override) or (request.ranks,)
     jobs: list[Job] = []
     for ranks in counts:
         sweep = load_sweep(
-            request.sweep, ranks, request.scale, request.override, label, request.simulate, dtype
+            request.sweep, ranks, request.scale, request.override, label, request.simulate
         )
         cases = sweep.cases
         if sweep.paper and not (request.simulate and model.runs_kernels):
-            cases = _one_gemm_at_a_time(cases, CONCURRENT.keys() - dict(request.override).keys())
+            asked = CONCURRENT.keys() & dict(request.override).keys()  # on cores it is refused
+            cases = cases if asked else _one_gemm_at_a_time(cases)
         if len(counts) > 1 and not request.simulate:  # cores // ranks would be another problem each
             cases = [
                 case if case.backend != "numpy" or case.threads else replace(case, threads=1)

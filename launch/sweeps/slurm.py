@@ -90,7 +90,7 @@ def time_limit(seconds: float) -> str:
 
 
 def _options(
-    request: SweepRequest, launcher: Launcher, asked: Sequence[Experiment]
+    request: SweepRequest, launcher: Launcher, asked: Sequence[Experiment], rate: float
 ) -> dict[str, str]:
     """The options of a Slurm job, or of an array of a job for each experiment: that it resumes
     after its node failed, in the same log, and ends cleanly before its time is over; cores of each
@@ -105,7 +105,7 @@ def _options(
     if threads:
         options["cpus-per-task"] = str(threads)
     if "time" not in launcher.sbatch and all(case.backend == "numpy" for case in every):
-        longest_s = max(estimate_time(of.jobs, of.rounds).time_s for of in asked)
+        longest_s = max(estimate_time(of.jobs, of.rounds, rate).time_s for of in asked)
         options["time"] = time_limit(longest_s)
     return options | launcher.sbatch
 
@@ -116,6 +116,7 @@ def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console)
     if request.launcher is None:
         request = replace(request, launcher="srun")
     folder, whole = Path(request.out), plan_cases(request)
+    rate = estimate_time([]).core_flops_per_s  # of all scripts: it changes from time to time
     plans = [whole.part(number, parts) for number in range(1, parts + 1)]
     for number, plan in enumerate([whole] if array else plans, 1):
         part, ending = request, ""
@@ -130,7 +131,7 @@ def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console)
                 "ranks=N, one job each."
             )
         asked = [of.experiment(of.mine) for of in (plans if array else [plan])]
-        options, words = _options(part, launcher, asked), part.arguments()
+        options, words = _options(part, launcher, asked, rate), part.arguments()
         if array:
             options, ending = {"array": f"1-{parts}"} | options, ""
             words = [word for word in request.arguments() if word != f"--out={request.out}"]

@@ -11,6 +11,7 @@ from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.sweep_file import load_sweep
 from drbench.launch.models.predict import predict, programs_of, with_interval
 from drbench.launch.models.simulate_sweeps import legend_cases, simulated
+from drbench.launch.sweeps.plan import SweepRequest, plan_cases
 from drbench.launch.sweeps.rounds import Job
 from drbench.program.problem import Problem
 
@@ -38,6 +39,12 @@ def test_all_cases_fetch_tiles_push_replicas_and_have_tall_grids(sweep, ranks):
             assert not [d for d in range(columns + 1, rows) if rows * columns % d == 0]
             seen.add(grid)
     assert seen >= ({"4x3"} if ranks == 12 else {"4x2"})
+
+
+def test_a_given_option_of_gpus_keeps_its_cases_on_cores_which_refuse_it():
+    plan = lambda *pairs: plan_cases(SweepRequest("optimisations", 2, "out", override=pairs)).jobs
+    assert {job.case.max_gemms for job in plan()} == {None}
+    assert 2 in {job.case.max_gemms for job in plan(("max_gemms", "2"))}
 
 
 def test_options_override_the_paper_and_users_get_slices():

@@ -117,7 +117,7 @@ def test_an_array_has_the_time_and_the_cores_of_its_largest_task(tmp_path, monke
         options.append((int(lines["cpus-per-task"]), 60 * int(hours) + int(minutes)))
     (threads, limit), *tasks = options
     limits = sorted(limit for _, limit in tasks)
-    assert limits[0] < limits[-1] / 3 and limit > 0.7 * limits[-1]  # each measures the speed of now
+    assert limits[0] < limits[-1] / 3 and limit > 0.7 * limits[-1]
     assert len({threads for threads, _ in tasks}) == threads == 2
 
 
