@@ -134,7 +134,7 @@
   const words = every.map((row) => fields.map((field) => plain(value(row, field))).join("\u0001").toLowerCase());
 
   function test(word) {
-    const found = /^([a-z_]+)(<=|>=|!=|=|<|>)(.*)$/.exec(word);
+    const found = /^([a-z][a-z0-9_]*)(<=|>=|!=|=|<|>)(.*)$/.exec(word);
     if (!found) return (row) => words[row].includes(word.toLowerCase());
     const [, field, operator, text] = found, limit = Number(text);
     if (!(field in columns)) throw new Error(`no column is called ${field}: all columns shows their names`);

@@ -49,6 +49,12 @@ SENDRECV = """\
          256            64     float     sum      -1    34.24    0.01    0.01      0    33.65    0.01    0.01    N/A
         8192          2048     float     sum      -1    31.76    0.26    0.26      0    31.59    0.26    0.26    N/A
 """  # noqa: E501, W291
+#: Of version 2.13.0, which prints a column without its word.
+WITHOUT_A_WORD = (
+    SENDRECV.replace("sum      -1    34.24", "-1    34.24")
+    .replace("sum      -1    31.76", "-1    31.76")
+    .replace("         256 ", "     1048576 ")
+)
 OLD = """\
 ./all_gather_perf -b 8 -e 128M -f 2 -g 2
 # Using devices
@@ -109,6 +115,8 @@ def written(tmp_path):
             [("all_gather_perf", 2, 2**15, 13.39e-6), ("all_gather_perf", 2, 2**27, 3298.6e-6)],
         ),
         (TIMES, "a", [("osu_get_latency", 2, 8, 2e-6), ("osu_get_latency", 2, 1024, 3e-6)]),
+        (TIMES.replace("Get latency", "Put Latency"), "a", [("osu_put_latency", 2, 8, 2e-6)]),
+        (WITHOUT_A_WORD, "all_gather_perf.log", [("all_gather_perf", 2, 2**20, 34.24e-6)]),
         (GATHER, "a", [("osu_allgather", 16, 8, 1e-5), ("osu_allgather", 16, 4096, 2e-5)]),
     ],
 )
@@ -178,6 +186,8 @@ def test_rows_of_drbench_bandwidth_are_used_unless_they_are_noisy_or_copies(writ
         (nccl("all_gather_perf", 4, [(8, 1.0)], wrong="3"), "a", "wrong"),
         (OLD.replace("0 OK", "2 FAILED"), "a", "wrong"),
         (OLD.replace("13.39 ", "\n"), "a", "out of place"),
+        (GATHER.replace("10.0", "10.0  Pass").replace("20.0", "20.0  Fail"), "a", "wrong"),
+        (GATHER + "DATA VALIDATION ERROR: osu_allgather exited\n", "a", "wrong"),
         (OLD + OLD.replace("./all_gather_perf", "#"), "a", "several runs"),
     ],
 )
