@@ -371,6 +371,7 @@ def expand(
     blocks = [defaults | block for block in blocks]
     changes, grow = {} if label is None else {"label": label}, top.get("grow")
     cases: dict[str, Case] = {}
+    idle = {*given.get("machine", ())}
     unused = {*given} - (BLOCK_KEYS.keys() - {"bar"})
     for number, block in enumerate(blocks, 1):
         mine, where = _given_to(block, blocks, given), f"{file}: cases {number}"
@@ -383,6 +384,7 @@ def expand(
             if fitting is None:
                 continue
             unused -= fitting.keys()
+            idle.discard(fitting.get("machine"))
             pair = [_case(fitting, ranks, factor, where)]
             if twins:
                 with suppress(UnsupportedError):  # not on this mesh: gets a row with the reason
@@ -395,6 +397,8 @@ def expand(
                     case = replace(case, algorithm="dtensor_mm", options=rest)
                 case = replace(case, **changes) if changes else case
                 cases.setdefault(repr(case), case)
+    for machine in idle:
+        raise UsageError(f"-o machine: nothing is planned by {machine}. Leave it out.")
     for key in unused:
         raise UsageError(f"-o {key}: no case of {top['name']} uses it. Leave it out.")
     distinct = tuple(cases.values())
@@ -546,8 +550,11 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
     takes = FIELDS.keys() | BLOCK_KEYS.keys() | algorithm_or_library.options.keys()
     takes -= OURS if name in LIBRARIES else set()
     fitting = {key: value for key, value in values.items() if key not in given or key in takes}
-    if "machine" in given and not uses_model(fitting["machine"], fitting):
-        del fitting["machine"]
+    try:
+        if "machine" in given and not uses_model(fitting["machine"], fitting):
+            del fitting["machine"]
+    except UsageError as error:
+        raise UsageError(f"-o machine: {error}") from None
     try:
         if name not in LIBRARIES:
             check_options(

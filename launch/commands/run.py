@@ -1,5 +1,6 @@
 """``drbench run``: one multiplication, ours or a library's; ``serve``: the ranks of a sweep."""
 
+import json
 import os
 from functools import partial
 
@@ -79,14 +80,15 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, override, **val
         from .sweep import scan
 
         if machine := values["machine"]:
-            on_cores = not {"cupy", "cuda"} & {*map(dict(override).get, ("backend", "device"))}
-            asked = [{}, *({key: word} for key, text in override for word in text.split(","))]
-            plans = any(uses_model(machine, options) for options in asked)
-            override += (("machine", machine),) * plans
-            gives_peak = not peak and _gives_peak(machine, on_cores)
+            asked = [(key, word.strip()) for key, text in override for word in text.split(",")]
+            plans = any(uses_model(machine, {key: word}) for key, word in asked)
+            override += (("machine", json.dumps([machine])),) * plans  # it may have a comma
+            on = {word for key, word in asked if key in ("backend", "device")} or {"numpy"}
+            on_cores = {word not in ("cupy", "cuda") for word in on}
+            gives_peak = not peak and any(_gives_peak(machine, cores) for cores in on_cores)
             if not plans and not gives_peak:
                 raise UsageError(_UNUSED.format(machine))
-            peak = machine if gives_peak else peak
+            peak = machine.partition(",")[0] if gives_peak else peak
         return scan(override, timeout=timeout, peak=peak, yes=yes, label=values["label"])
     values["gemm_only"] = None  # measured if possible, unless given
     values["options"] = take_options(values)

@@ -10,6 +10,7 @@ import shlex
 import pytest
 from made_up import made_up, of_universal
 
+from drbench.errors import UsageError
 from drbench.launch.cases.sweep_file import load_sweep
 from drbench.launch.host.python import PYTHON
 from drbench.launch.views.contest import scan_table
@@ -147,11 +148,18 @@ def test_a_machine_that_gives_a_scan_nothing_is_refused_and_one_that_plans_is_us
     ended = run_cli(*words, "h100x8")
     assert ended.returncode == 2 and "neither its times nor its peak" in ended.stderr
     assert run_cli(*words, tmp_path / "box.toml").returncode == 0
-    assert run_cli(*words, "h100x8", "-o", "schedule=cost,direct").returncode == 0
-    assert [how["peak"] for how in asked] == [f"{tmp_path}/box.toml", None]
-    key = ("machine", "h100x8")
-    cases = load_sweep("scan", 2, overrides=[("m", "8"), ("schedule", "cost,direct"), key]).cases
-    assert [case.machine for case in cases] == ["h100x8", None]
+    assert run_cli(*words, f"{tmp_path}/box.toml,fence_s=2e-6").returncode == 0
+    assert (
+        run_cli(*words, "h100x8", "--algorithm", "dtensor", "-o", "device=cpu,cuda").returncode == 0
+    )
+    assert run_cli(*words, "h100x8,fence_s=2e-6", "-o", "schedule=cost,direct").returncode == 0
+    assert [how["peak"] for how in asked] == [f"{tmp_path}/box.toml"] * 2 + ["h100x8", None]
+    keys = [("m", "8"), ("schedule", "cost,direct"), ("machine", '["h100x8,fence_s=2e-6"]')]
+    cases = load_sweep("scan", 2, overrides=keys).cases
+    assert [case.machine for case in cases] == ["h100x8,fence_s=2e-6", None]
+    for machines, named in (("h100x8,lumic", "planned by h100x8"), ("box", "-o machine: no mach")):
+        with pytest.raises(UsageError, match=named):
+            load_sweep("scan", 2, overrides=[("m", "8"), ("machine", machines)])
 
 
 @pytest.mark.mpi

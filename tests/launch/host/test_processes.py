@@ -232,7 +232,8 @@ def test_a_guard_has_the_environment_without_the_token_of_those_that_it_ends(mon
     monkeypatch.setenv(leftovers.TOKEN, token := new_token())
     guard = processes._guard(token, time.time())
     try:
-        environ = psutil.Process(guard.pid).environ()
+        while not (environ := psutil.Process(guard.pid).environ()):  # it begins
+            time.sleep(0.01)
         assert guard.pid not in family(token) and environ["PATH"] == os.environ["PATH"]
     finally:
         processes._dismiss(guard)
