@@ -233,8 +233,10 @@ class Inbox:
     def arrived(self) -> list[int]:
         """The watched steps whose values have arrived in this run; each is returned once."""
         for number, route in self._flagged.items():
+            if not self._watched[number]:
+                continue
             last = route.words[-1:].view(np.uint32)[1:]  # usually stored last
-            if self._watched[number] and (last == self._word_flag).all():
+            if (last == self._word_flag).all():
                 words, halves = self._stage(route)
                 words[:] = route.words
                 if (halves[:, 1] == self._word_flag).all():

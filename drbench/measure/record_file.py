@@ -99,7 +99,7 @@ def append_csv(path: str | PathLike, *records: Record) -> None:
         os.close(descriptor)  # releases the lock
 
 
-def csv_of(*records: Record) -> str:
+def format_records(*records: Record) -> str:
     """The text of a file of records."""
     return _lines([HEADER, *(record.to_row() for record in records)]).decode()
 

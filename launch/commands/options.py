@@ -22,6 +22,7 @@ from drbench.launch.host.mpi import launched
 from drbench.launch.host.streams import FORM
 from drbench.measure.record import RecordError
 from drbench.measure.record_file import TornRowWarning
+from drbench.model.machine import Machine
 from drbench.options import Option
 from drbench.texts import time_text
 
@@ -138,8 +139,7 @@ class Value(click.ParamType):
         try:
             return self.option.read(value)
         except DrbenchError as error:
-            # no column of a table has iters and budget
-            scanned = param is not None and param.name in SCANNED - {"iters", "budget"}
+            scanned = param is not None and param.name in SCANNED
             several = "," in value or is_range(value, [self.option])
             if several and scanned and getattr(ctx and ctx.command, "scans", False):
                 return value  # a sweep reads it
@@ -591,8 +591,13 @@ def modelled(values: dict, ranks: int | None) -> tuple:
         ranks = ranks_on(model, ranks)
     elif ranks is None:
         raise UsageError("-p is missing. Give the number of ranks, or a --machine with devices.")
-    values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
+    values["dtype"] = values["dtype"] or choose_type(model, values.get("compute"))
     return model, ranks
+
+
+def choose_type(model: Machine | None, compute: str | None) -> str:
+    """The element type where none is given: the machine's, but tf32 is arithmetic for float32."""
+    return "float32" if model is None or compute == "tf32" else model.dtype
 
 
 def case_of(values: dict, ranks: int) -> Case:

@@ -24,7 +24,7 @@ from drbench.launch.host.kernels import without_weaker_pins
 from drbench.launch.host.show import brief_record, console
 from drbench.launch.sweeps.plan import SweepRequest, plan_cases
 from drbench.launch.sweeps.sweep import INTERRUPTED, run_sweep
-from drbench.measure.record_file import csv_of
+from drbench.measure.record_file import format_records
 
 from .completion import names_of
 from .guards import default_ranks, given_ranks, refuse_threads, refuse_too_many
@@ -36,6 +36,7 @@ from .options import (
     TEXT,
     allow_option,
     checked,
+    choose_type,
     command,
     csv_option,
     expect_option,
@@ -264,8 +265,9 @@ def _sweep(
     if simulate:
         machine = find_machine(model)
         refuse_threads(threads, machine)
-        if sweep == "scan" and not {"dtype", "compute"} & keys.keys():  # as of drbench simulate
-            options["override"] = override = (*override, ("dtype", machine.dtype))
+        if sweep == "scan" and "dtype" not in keys:  # as of drbench simulate
+            dtype = choose_type(machine, keys.get("compute"))
+            options["override"] = override = (*override, ("dtype", dtype))
     ranks = (
         ranks
         or given
@@ -352,7 +354,7 @@ def _show_records(form: str | None, runs: dict) -> int:
     elif form == "brief":
         print(*map(brief_record, records), sep="\n")
     elif FORM.get() == "csv":
-        print(csv_of(*records))
+        print(format_records(*records))
     else:
         tables_of("scan", runs)[0].show(console(), "", len(records), form == "verbose")
     return max(EXIT_CODES[record.status] for record in records)

@@ -18,7 +18,7 @@ from drbench.clock import COMPUTING
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import FORMULA_STARTS, Record, by_balance, options_of
-from drbench.measure.record_file import csv_of
+from drbench.measure.record_file import format_records
 from drbench.partitions import CyclicAxis, Partition
 from drbench.plan.explain import tile_owners
 from drbench.program.problem import Problem
@@ -306,7 +306,7 @@ def show_record(record: Record, verbose: bool = False) -> None:
     colour = "red" if not fine else "" if simulated else "yellow" if doubtful else "green"
     out.line(Text(answer_text(record), colour))
     if FORM.get() == "csv":
-        print(csv_of(record))  # with the empty line after tables
+        print(format_records(record))  # with the empty line after tables
         return
     rows = table("|!~", ())
     rows.columns[0].style = "bold"

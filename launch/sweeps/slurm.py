@@ -7,8 +7,9 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from rich.console import Console
@@ -90,7 +91,10 @@ def time_limit(seconds: float) -> str:
 
 
 def _options(
-    request: SweepRequest, launcher: Launcher, asked: Sequence[Experiment], rate: float
+    request: SweepRequest,
+    launcher: Launcher,
+    asked: Sequence[Experiment],
+    rate: Callable[[], float],
 ) -> dict[str, str]:
     """The options of a Slurm job, or of an array of a job for each experiment: that it resumes
     after its node failed, in the same log, and ends cleanly before its time is over; cores of each
@@ -105,7 +109,7 @@ def _options(
     if threads:
         options["cpus-per-task"] = str(threads)
     if "time" not in launcher.sbatch and all(case.backend == "numpy" for case in every):
-        longest_s = max(estimate_time(of.jobs, of.rounds, rate).time_s for of in asked)
+        longest_s = max(estimate_time(of.jobs, of.rounds, rate()).time_s for of in asked)
         options["time"] = time_limit(longest_s)
     return options | launcher.sbatch
 
@@ -116,7 +120,7 @@ def write_jobs(request: SweepRequest, parts: int, array: bool, console: Console)
     if request.launcher is None:
         request = replace(request, launcher="srun")
     folder, whole = Path(request.out), plan_cases(request)
-    rate = estimate_time([]).core_flops_per_s  # of all scripts: it changes from time to time
+    rate = cache(lambda: estimate_time([]).core_flops_per_s)  # one for all scripts, if needed
     plans = [whole.part(number, parts) for number in range(1, parts + 1)]
     for number, plan in enumerate([whole] if array else plans, 1):
         part, ending = request, ""

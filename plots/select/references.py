@@ -4,7 +4,8 @@ edited by hand; and the outcome of each case.
 A reference is of the cases with its label and its ``case``, the text of all that was asked.
 """
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +15,11 @@ from pandas import DataFrame
 from drbench.measure.record import REQUEST, WHERE, RecordError
 
 from .records import rows
+from .rounds import completed
 from .typed_rows import RowFiles
 
 _ASKED = [*REQUEST, *WHERE[1:]]
+_WORDS = re.compile(f" (?=(?:{'|'.join(_ASKED)})=)")
 #: What each outcome is; the first that is true counts. ``missing`` are references without a case,
 #: or of a quantity that it does not have; ``new`` are cases without a reference. The file has six
 #: digits. Intervals of predictions are no noise.
@@ -58,13 +61,18 @@ def add_cases(table: DataFrame) -> DataFrame:
     >>> list(add_cases(frame([run])).case)
     ['mode=measured m=8 nodes=1']
     """
-    return table.assign(case=[*map(" ".join, _words_of(table, (None,)))])
-
-
-def _words_of(table: DataFrame, unknown: tuple) -> list[list[str]]:
-    """What was asked of each row, as words, without values that are unknown."""
     values = table[_ASKED].to_numpy(object, na_value=None)
-    return [[f"{name}={x}" for name, x in zip(_ASKED, row) if x not in unknown] for row in values]
+    return table.assign(case=[_text_of(row) for row in values])
+
+
+def _text_of(values: Iterable) -> str:
+    return " ".join(f"{name}={x}" for name, x in zip(_ASKED, values) if x is not None)
+
+
+def _keys_of(table: DataFrame) -> list[tuple]:
+    """The label and what was asked of each row of a table with cases, None where unknown."""
+    known = [dict(word.partition("=")[::2] for word in _WORDS.split(case)) for case in table.case]
+    return [(label, *map(of.get, _ASKED)) for label, of in zip(table.label, known)]
 
 
 def add_values(table: DataFrame, quantity: Any = None) -> DataFrame:
@@ -127,12 +135,9 @@ def judge_references(references: DataFrame, table: DataFrame) -> DataFrame:
     table : DataFrame of :func:`.records.read_records`
     """
     table = add_cases(table)
-    failed = table[table.status != "ok"]
-    for at, words in zip(failed.index, _words_of(failed, (None, "auto"))):
-        mine = {*references.case[references.label == table.label[at]]}
-        agreeing = [case for case in mine if {*" ".join(words).split()} <= {*case.split()}]
-        if len(agreeing) == 1:
-            table.loc[at, "case"] = agreeing[0]
+    is_ok = [*[True] * len(references), *(table.status == "ok")]
+    keys = completed([*_keys_of(references), *_keys_of(table)], is_ok)[len(references) :]
+    table = table.assign(case=[_text_of(values) for _, *values in keys])
     pairs = references.merge(table, "outer", ["label", "case"])
     pairs = add_values(pairs, pairs.quantity).assign(outcome="")
     for outcome, rule in OUTCOMES.items():
