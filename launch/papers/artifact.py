@@ -272,9 +272,12 @@ def elsewhere(place: CheckSettings) -> Tasks:
 def _odd_rows(place: CheckSettings) -> Found:
     from drbench.plots.select.records import read_records
 
-    paths = sorted((place.results / "measured").rglob("*.csv"))  # others are of benchmarks
+    of = place.results / "measured"  # in here are records of the reader
+    paths = sorted({*of.rglob("*.csv")} - {*(of / "here").rglob("*.csv")})
     table = read_records(
-        path for path in paths if path.read_text("utf-8").startswith("schema_version,")
+        path  # others are of benchmarks
+        for path in paths
+        if path.read_text("utf-8").startswith("schema_version,")
     )
     odd = table.query(
         "status in ['wrong', 'failed'] or status == 'ok' and "

@@ -128,7 +128,8 @@ def test_the_commands_of_committed_folders_run_their_cases_and_are_accepted_toda
     dealt, monkeypatch, capsys
 ):
     count = 0
-    for path in dealt(sorted(ROOT.glob("results/measured/**/records.csv")), 1, 4):
+    every, here = ROOT.glob("results/measured/**/records.csv"), ROOT / "results/measured/here"
+    for path in dealt(sorted(path for path in every if here not in path.parents), 1, 4):
         found = read_records([path.parent])
         fastest = verdict(found).best
         assert len({(each.problem, each.source) for each in fastest}) == len(fastest)
