@@ -47,6 +47,19 @@ _CORES = len(os.sched_getaffinity(0))
 PATIENCE = 4
 
 
+def read_terminal(terminal):
+    """Yield what programs write to a terminal, given by its other end, until they have closed it:
+    a single read may return only the first of several lines."""
+    while True:
+        try:
+            text = os.read(terminal, 4096)
+        except OSError:  # closed, and nothing is left
+            return
+        if not text:
+            return
+        yield text
+
+
 @dataclass(frozen=True)
 class Ended:
     """The result of a command. ``left`` are the processes that outlived it (killed since) and the

@@ -12,7 +12,7 @@ from math import exp, log, sqrt
 from statistics import fmean, stdev
 
 import pytest
-from starting import ROOT, clean_environ
+from starting import ROOT, clean_environ, read_terminal
 
 #: A small chain, and a larger one.
 FILES = ROOT / "tests" / "launch" / "commands"
@@ -173,14 +173,8 @@ def on_terminal(arguments, until=None):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environ) as started:
         os.close(theirs)
         shown = b""
-        while True:
-            try:
-                more = os.read(ours, 4096)
-            except OSError:  # the terminal was closed
-                break
-            shown += more
-            if not more:
-                break
+        for text in read_terminal(ours):
+            shown += text
             if until and until in shown:
                 started.send_signal(signal.SIGINT)
                 until = None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from made_up import of_universal
+from starting import read_terminal
 
 from drbench.launch.commands.cli import main
 from drbench.launch.host.streams import stream
@@ -151,7 +152,7 @@ def test_a_rank_writes_no_escape_sequences_to_a_terminal_of_its_launcher(monkeyp
     with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, "stdout", terminal)
         assert main("plan -m 8 -n 8 -k 8 -p 2 --rank all".split()) == 0
-        text = os.read(ours, 100_000)
+    text = b"".join(read_terminal(ours))
     os.close(ours)
     assert (b"\x1b" in text) == (b" \r\n" in text) == (not launcher) and b"rank" in text
 
