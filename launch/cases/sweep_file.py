@@ -323,8 +323,25 @@ def most_threads(overrides: Iterable[tuple[str, str]]) -> int | None:
     >>> most_threads([("m", "64"), ("threads", "1:4:*8")]), most_threads([("threads", "2,3")])
     (1, 3)
     """
-    given = overrides_of(overrides, describe_key).get("threads")
-    return given and max(_axis("threads", given, 1, "-o threads"))
+    given = [pair for pair in overrides if pair[0] == "threads"]
+    return max(read_values(given, "-o threads")) if given else None
+
+
+def read_values(pairs: Iterable[tuple[str, str]], where: str) -> list:
+    """All values of a key, from pairs of the key and a text of one or several.
+
+    Raises
+    ------
+    UsageError
+        Naming ``where``.
+
+    Examples
+    --------
+    >>> read_values([("m", "64:256:*2"), ("m", "1Ki,5")], "-m")
+    [64, 128, 256, 1024, 5]
+    """
+    ((key, given),) = overrides_of(pairs, describe_key).items()
+    return _axis(key, given, 1, where)
 
 
 def expand(
@@ -385,7 +402,7 @@ def expand(
                 continue
             unused -= fitting.keys()
             idle.discard(fitting.get("machine"))
-            pair = [_case(fitting, ranks, factor, where)]
+            pair = [_case(fitting, ranks, factor, mine, where)]
             if twins:
                 with suppress(UnsupportedError):  # not on this mesh: gets a row with the reason
                     pair.append(_universal(*pair, ranks, where))
@@ -474,7 +491,7 @@ def _choices(
     block = dict(block)
     groups, settings = block.pop("zip", []), block.pop("settings", ["default"])
     block.pop("bar", None)
-    place = {key: f"-o {key}" if key in typed else f"{where}: {key}" for key in block}
+    place = {key: _place(key, typed, where) for key in block}
     axes = {
         key: [{key: item} for item in _axis(key, value, ranks, place[key])]
         for key, value in block.items()
@@ -528,6 +545,11 @@ def _choices(
     yield from map(_joined, itertools.product(*axes.values()))
 
 
+def _place(key: str, given: Collection[str], where: str) -> str:
+    """The place of a key's value, for messages; ``given`` are the keys of the command line."""
+    return f"-o {key}" if key in given else f"{where}: {key}"
+
+
 def _joined(parts: Iterable[dict]) -> dict:
     return {key: value for part in parts for key, value in part.items()}
 
@@ -544,7 +566,7 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
     try:
         algorithm_or_library = get_algorithm_or_library(name)
     except UsageError as error:
-        raise UsageError(f"{where}: algorithm: {error}") from None
+        raise UsageError(f"{_place('algorithm', given, where)}: {error}") from None
     if not given:
         return values
     takes = FIELDS.keys() | BLOCK_KEYS.keys() | algorithm_or_library.options.keys()
@@ -566,8 +588,8 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
     return fitting
 
 
-def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
-    """The case of one combination of values.
+def _case(values: dict, ranks: int, scale: Fraction, given: dict, where: str) -> Case:
+    """The case of one combination of values, ``given`` on the command line or in the file.
 
     Raises
     ------
@@ -587,7 +609,7 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
     try:
         texts = partition_texts(values, ranks)
     except LayoutError as error:
-        raise UsageError(f"{where}: preset: {error}") from None
+        raise UsageError(f"{_place('preset', given, where)}: {error}") from None
     for key, factor in zip("abc", factors or ()):
         if texts[key] is None or (factor > 1 and "/c" in texts[key]):
             raise UsageError(

@@ -142,7 +142,10 @@ class Value(click.ParamType):
             scanned = param is not None and param.name in SCANNED
             several = "," in value or is_range(value, [self.option])
             if several and scanned and getattr(ctx and ctx.command, "scans", False):
-                return value  # a sweep reads it
+                from drbench.launch.cases.sweep_file import read_values
+
+                read_values([(param.name, value)], param.opts[0])
+                return value  # a sweep reads it again
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx, param, incomplete):

@@ -2,6 +2,7 @@
 GPUs; their files, what these predict, and a run by them."""
 
 import sys
+import tomllib
 
 import pytest
 from starting import run_process
@@ -45,7 +46,8 @@ def test_a_calibration_makes_a_model_and_other_sections_of_its_file_stay(calibra
     text, made = path.read_text(), find_machine(str(path))
     assert text.startswith("[launch]\nranks = 2\n") and "earlier" not in text
     assert ended.stdout.strip() in text
-    assert made.for_dtype("float64").compute.peak_flops < 2 * made.compute.peak_flops
+    types = tomllib.loads(text)["model"]["dtypes"]  # a disturbed one may be faster than the other
+    assert made.for_dtype("float64").compute.peak_flops == types["float64"]["peak_flops"] > 0
     assert made.calibrated["ranks"] == 2
     assert [*made.residuals] == ["direct", "rma", "throttled"]
     ratios = [ratio for ratios in made.residuals.values() for ratio in ratios]
