@@ -248,7 +248,7 @@ def test_ranks_wait_only_so_long_for_one_that_does_not_multiply(mpiexec, tmp_pat
     (tmp_path / "late.py").write_text(
         "import logging, time, torch, drbench.torch\n"
         "from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh\n"
-        "drbench.torch.dispatch._PATIENCE_S = 1\n"
+        "drbench.torch.dispatch._PATIENCE_S = 5\n"
         'drbench.torch.install(heap="1M")\n'
         'mesh = init_device_mesh("cpu", (3,))\n'
         "A = distribute_tensor(torch.ones(6, 6), mesh, [Shard(0)])\n"
@@ -277,12 +277,13 @@ def test_torchrun_is_refused_with_the_command_to_use(tmp_path):
     ended = run_process(command, tmp_path, {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}, 90)
     line = "torchrun starts no ranks of MPI. Use: mpiexec -n 2 python train.py"
     message = ended.stderr.splitlines()
-    assert ended.returncode == 1 and message[0].startswith("unsupported: ")  # of both ranks, once
-    assert message[0].endswith(line)
+    assert ended.returncode == 1
+    reports = ended.stderr.count("traceback : drbench.errors.MissingError: ")
+    if reports == 2:  # else the first rank may have been ended before it could print
+        assert message[0].startswith("unsupported: ") and message[0].endswith(line)
     # what follows is torchrun's own report: of each rank (unless that was ended for the other's
     # sake) the line and the exit code, and no traceback
-    assert ended.stderr.count("traceback : drbench.errors.MissingError: ") in (1, 2)
-    assert ended.stderr.count(line) in (2, 3)
+    assert reports in (1, 2) and reports <= ended.stderr.count(line) <= reports + 1
     assert "exitcode  : 3" in ended.stderr and "ranks.py" not in ended.stderr
 
 

@@ -77,12 +77,12 @@ class Browser:
         self._cdp("Emulation.setEmulatedMedia", features=[like])
 
     def open(self, path):
-        """Open a file and wait until its script has drawn, 10 s at most."""
+        """Open a file and wait until its script has drawn, 60 s at most."""
         self._post("/url", {"url": path.as_uri()})
         self.wait_for("return document.documentElement.dataset.drawn")
 
     def show(self, path, query=""):
-        """Open a file of others, and wait until it has loaded, 10 s at most."""
+        """Open a file of others, and wait until it has loaded, 60 s at most."""
         self._post("/url", {"url": path.as_uri() + query})
         self.wait_for("return document.readyState == 'complete'")
 
@@ -91,8 +91,8 @@ class Browser:
         return self._post("/execute/sync", {"script": script, "args": list(arguments)})
 
     def wait_for(self, script):
-        """The result of a script in the page, once it is true, or after 10 s."""
-        until = time.monotonic() + 10
+        """The result of a script in the page, once it is true, or after 60 s."""
+        until = time.monotonic() + 60
         while not (found := self.run(script)) and time.monotonic() < until:
             time.sleep(0.02)
         return found

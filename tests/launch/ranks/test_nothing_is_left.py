@@ -32,11 +32,18 @@ for victim in victims:
         victim.send_signal(number)
     except psutil.NoSuchProcess:
         assert who == "all"  # it went with one that was struck before
+
+def runs(process):
+    try:
+        return process.is_running() and process.status() != "zombie"
+    except psutil.NoSuchProcess:
+        return False
+
 left, until = True, time.monotonic() + 60
 while left and time.monotonic() < until:
     time.sleep(0.05)
     process.poll()
-    alive = [words[each] for each in family if each.is_running() and each.status() != "zombie"]
+    alive = [words[each] for each in family if runs(each)]
     left = alive + (os.listdir("/dev/shm") if who != "all" else [])
 if who == "all":  # nobody was left to clear up: the next run does
     subprocess.run([sys.executable, "-m", "drbench", *run[:-2], "--threads", "1"],

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def test_a_case_that_ends_the_job_has_its_row_after_the_same_command(given, swee
     file = sweep_file(CASES + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 11]\n")
     codes, records = [], []
     while len(records) < 10 and len(codes) < 6:
-        ended, records = given(2, file, "--timeout", 2, "--mem-limit", "32MiB", env=fault("zoo"))
+        ended, records = given(2, file, "--timeout", 5, "--mem-limit", "32MiB", env=fault("zoo"))
         codes.append(ended.returncode)
     assert " ".join(f"{record.k} {record.status}" for record in records) == (
         "8 ok 21 failed 9 ok 22 timeout 23 failed 10 ok 24 wrong 25 wrong 26 out_of_memory 11 ok"
@@ -73,7 +74,7 @@ def test_a_case_that_ends_the_job_has_its_row_after_the_same_command(given, swee
     assert by_system and codes == [EXIT_CODES[name] for name in names] and ended.codes == (6, 6)
     why = {record.k: record.reason for record in records}
     assert why[21] == "rank 1: RuntimeError: struck by the test"
-    assert why[22] == "no result after 2 s; its ranks were killed"
+    assert why[22] == "no result after 5 s; its ranks were killed"
 
 
 def test_an_interrupted_case_runs_again(given, sweep_file, tmp_path):
@@ -87,8 +88,9 @@ def test_an_interrupted_case_runs_again(given, sweep_file, tmp_path):
             some = lambda: path.exists() and path.read_bytes().count(b"\n") > least + 1
             wait_until(some, 30, process)
             for rank in psutil.Process(process.pid).children(recursive=True):
-                if "python" in rank.name():
-                    rank.send_signal(number)
+                with suppress(psutil.NoSuchProcess):  # the first rank ends the others
+                    if "python" in rank.name():
+                        rank.send_signal(number)
 
         ended, records = given(2, file, during=interrupt)
         assert ended.returncode == 130 and "Traceback" not in ended.stderr
