@@ -5,7 +5,7 @@ from drbench.errors import UnsupportedError
 from drbench.partitions import divisors
 from drbench.program.group_steps import AllGather
 from drbench.program.problem import Problem
-from drbench.program.steps import Gemm, Get, Steps
+from drbench.program.steps import Block, Gemm, Get, Steps
 
 from .mesh import (
     DATAFLOW,
@@ -62,19 +62,34 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Steps:
     """One AllGather or ReduceScatter in each direction of the mesh, one GEMM, no overlap (MeshSlice
     §2.3.4)."""
     chip = Mesh(problem, rank, mesh)
-    a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile
-    i, j, row, column, in_row, in_column = chip.place
+    yield from multiply_gathered(chip, dataflow, *moving_tiles(chip, dataflow))
+
+
+def moving_tiles(chip: Mesh, dataflow: str) -> tuple[list[Block], list[Block]]:
+    """The tiles that members of the chip's row, and of its column, gather or scatter."""
+    a, b, c = chip.a.tile, chip.b.tile, chip.c.tile
+    i, j, _, _, in_row, in_column = chip.place
     if dataflow == "OS":
-        a = yield AllGather([a_tile(i, l) for l in in_row], row, axis=1)  # A[i, :]
-        b = yield AllGather([b_tile(l, j) for l in in_column], column, axis=0)  # B[:, j]
-        yield Gemm(a, b, into=c_tile(i, j))  # C[i, j] = A[i, :] · B[:, j]
+        return [a(i, l) for l in in_row], [b(l, j) for l in in_column]
+    if dataflow == "LS":
+        return [c(i, l) for l in in_row], [b(j, l) for l in in_column]
+    return [a(l, i) for l in in_row], [c(l, j) for l in in_column]
+
+
+def multiply_gathered(chip: Mesh, dataflow: str, across: list, down: list) -> Steps:
+    """One collective in each direction of the mesh, and one GEMM."""
+    i, j, row, column, *_ = chip.place
+    if dataflow == "OS":
+        a = yield AllGather(across, row, axis=1)  # A[i, :]
+        b = yield AllGather(down, column, axis=0)  # B[:, j]
+        yield Gemm(a, b, into=chip.c.tile(i, j))  # C[i, j] += A[i, :] · B[:, j]
     elif dataflow == "LS":
-        a = yield Get(a_tile(i, j))
-        b = yield AllGather([b_tile(j, l) for l in in_column], column, axis=1)  # B[j, :]
-        # C[i, :] = Σ A[i, j] · B[j, :]
-        yield from gemm_reduce_scattered(a, b, [c_tile(i, l) for l in in_row], row, axis=1)
+        a = yield Get(chip.a.tile(i, j))
+        b = yield AllGather(down, column, axis=1)  # B[j, :]
+        yield from gemm_reduce_scattered(a, b, across, row, axis=1)  # C[i, :] = Σ A[i, j] · B[j, :]
     else:
-        a = yield AllGather([a_tile(l, i) for l in in_row], row, axis=0)  # A[:, i]
-        b = yield Get(b_tile(i, j))
-        # C[:, j] = Σ A[:, i] · B[i, j]
-        yield from gemm_reduce_scattered(a, b, [c_tile(l, j) for l in in_column], column, axis=0)
+        a = yield AllGather(across, row, axis=0)  # A[:, i]
+        b = yield Get(chip.b.tile(i, j))
+        yield from gemm_reduce_scattered(
+            a, b, down, column, axis=0
+        )  # C[:, j] = Σ A[:, i] · B[i, j]

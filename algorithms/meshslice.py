@@ -8,11 +8,12 @@ from operator import itemgetter
 from drbench.errors import UnsupportedError
 from drbench.options import Option
 from drbench.partitions.intervals import Range, union
-from drbench.program.group_steps import AllGather, Fragment
+from drbench.program.group_steps import Fragment
 from drbench.program.problem import Problem
-from drbench.program.steps import Block, Gemm, Get, Steps
+from drbench.program.steps import Block, Steps
 
-from .mesh import DATAFLOW, MESH, Mesh, gemm_reduce_scattered, mesh_layout, parse_mesh, resolve_mesh
+from .collective import moving_tiles, multiply_gathered
+from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, resolve_mesh
 from .registry import algorithm
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
@@ -96,6 +97,9 @@ def _clipped(teeth: list, start: int, stop: int) -> tuple:
     return tuple(union((max(low, start), min(high, stop)) for low, high in inside))
 
 
+#: How the tiles that move along rows, and along columns, are sliced.
+_CUTS = {"OS": (slice_col, slice_row), "LS": [slice_col] * 2, "RS": [slice_row] * 2}
+
 SLICES = Option(
     "slices",
     int,
@@ -127,41 +131,8 @@ def program(
     """S partial collectives in both directions of the mesh, overlapped with GEMMs (Nam et al.,
     2025)."""
     chip = Mesh(problem, rank, mesh)
-    a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile
-    i, j, row, column, *_ = chip.place
-    across, down = _moving(chip, dataflow)  # sliced tiles, the same in all slices
+    sides = [*zip(_CUTS[dataflow], moving_tiles(chip, dataflow))]  # the same in all slices
     for s in range(slices):
         teeth = comb(problem.extent(SLICED[dataflow]), slices, s, block)
-        if dataflow == "OS":
-            # A' = AG_col(A_s)
-            a = yield AllGather([slice_col(tile, teeth) for tile in across], row, axis=1)
-            # B' = AG_row(B_s)
-            b = yield AllGather([slice_row(tile, teeth) for tile in down], column, axis=0)
-            yield Gemm(a, b, into=c_tile(i, j))  # C[i, j] += A' · B'
-        elif dataflow == "LS":
-            a = yield Get(a_tile(i, j))
-            # B' = AG_row(B_s)
-            b = yield AllGather([slice_col(tile, teeth) for tile in down], column, axis=1)
-            # C_s = RdS_col(A · B')
-            yield from gemm_reduce_scattered(
-                a, b, [slice_col(tile, teeth) for tile in across], row, axis=1
-            )
-        else:
-            # A' = AG_col(A_s)
-            a = yield AllGather([slice_row(tile, teeth) for tile in across], row, axis=0)
-            b = yield Get(b_tile(i, j))
-            # C_s = RdS_row(A' · B)
-            yield from gemm_reduce_scattered(
-                a, b, [slice_row(tile, teeth) for tile in down], column, axis=0
-            )
-
-
-def _moving(chip: Mesh, dataflow: str) -> tuple[list[Block], list[Block]]:
-    """The tiles that members of the chip's row, and of its column, gather or scatter."""
-    a, b, c = chip.a.tile, chip.b.tile, chip.c.tile
-    i, j, _, _, in_row, in_column = chip.place
-    if dataflow == "OS":
-        return [a(i, l) for l in in_row], [b(l, j) for l in in_column]
-    if dataflow == "LS":
-        return [c(i, l) for l in in_row], [b(j, l) for l in in_column]
-    return [a(l, i) for l in in_row], [c(l, j) for l in in_column]
+        sliced = ([cut(tile, teeth) for tile in tiles] for cut, tiles in sides)
+        yield from multiply_gathered(chip, dataflow, *sliced)

@@ -56,6 +56,12 @@ class ShardingRow(NamedTuple):
     low_s: float | None
     high_s: float | None
 
+    @property
+    def ends_s(self) -> tuple[float | None, ...]:
+        """The ends of the interval of a layer's time, or of the whole model's in proportion."""
+        share = self.solution.total_s / self.solution.time_s
+        return tuple(end and end * share for end in (self.low_s, self.high_s))
+
     def to_dict(self) -> dict[str, Any]:
         """The row for a table or for JSON."""
         solution = self.solution
@@ -111,8 +117,8 @@ class ShardingChoice:
 
         columns = "name mesh total_s low_s high_s memory_bytes mfu".split()
         table = pandas.DataFrame(self.rows())[columns].rename(columns={"total_s": "time_s"})
-        scale = [row.solution.total_s / row.solution.time_s for row in self.shown]
-        table[["low_s", "high_s"]] = table[["low_s", "high_s"]].astype(float).mul(scale, axis=0)
+        ends = [row.ends_s for row in self.shown]
+        table[["low_s", "high_s"]] = pandas.DataFrame(ends, dtype=float)
         return table
 
     @property
@@ -139,9 +145,8 @@ class ShardingChoice:
     @property
     def interval_s(self) -> tuple[float, float] | None:
         """Seconds between which a run is expected; None where nothing is known of it."""
-        low_s, high_s = self.ranking[0][2:]
-        share = self.search.best.total_s / self.search.best.time_s
-        return None if low_s is None else (share * low_s, share * high_s)
+        ends = self.ranking[0].ends_s
+        return None if ends[0] is None else ends
 
     @property
     def mesh(self) -> str:
@@ -172,7 +177,7 @@ class ShardingChoice:
         """Known schemes that may be as fast as the choice, because their times are in its
         interval."""
         first, *others = self.ranking
-        most_s = (first.high_s or 0.0) * first.solution.total_s / first.solution.time_s
+        most_s = first.ends_s[1] or 0.0
         return [row.name for row in others if row.solution.total_s <= most_s]
 
     def row(self, name: str) -> ShardingRow:

@@ -90,19 +90,13 @@ def show_fits(
         out.line(f"Not possible: {', '.join(schemes)}: {why}")
 
 
-def ends_of(row) -> tuple[float | None, ...]:
-    """The ends of the interval of a layer, or of the whole model in proportion."""
-    share = row.solution.total_s / row.solution.time_s
-    return tuple(end and end * share for end in (row.low_s, row.high_s))
-
-
 def headlines(choice) -> list[str]:
     """The fastest sharding with its time and its doubt, then what those that are tied with it
     save."""
     best, row, others = choice.search.best, choice.ranking[0], choice.ranking[1:]
     layers = best.costs.training.layers
     name = "a sharding found here (-v shows it)" if best.name == "chosen" else best.name
-    time = between(best.total_s, *ends_of(row))
+    time = between(best.total_s, *row.ends_s)
     if best.costs.whole:
         tokens = best.chain.matrices["X"].rows * best.costs.training.micro_batches
         rate = tokens / best.total_s / best.mesh.ranks
@@ -190,7 +184,7 @@ def _cells(row, choice) -> tuple[str, ...]:
     return (
         "found here" if row.name == "chosen" else row.name,
         str(solution.mesh),
-        marked(between(solution.total_s, *ends_of(row)), "=" if tied else ""),
+        marked(between(solution.total_s, *row.ends_s), "=" if tied else ""),
         bytes_text(solution.memory_bytes),
         f"{solution.total_s / best.total_s:.3f}",
         f"{100 * solution.mfu:.0f} %",

@@ -416,17 +416,17 @@ class Executor(ExecutorBase):
                     # the receiver waits for the link: this rank may be in a GEMM when it is done
                     nbytes = value.nbytes * (1 + step.flagged)
                     due = self.throttle.due("out", nbytes, self.clock.now())
-        if message is None and route.words is not None:
-            stored = value.T if step.inputs[0].transposed else value
-            self.inbox.store_words(route, stored.reshape(-1), due)
-            self._finish_at(due, t)
-        elif message is None:
-            self.inbox.signal(route, due)
-            self._finish_at(due, t)
-        else:
+        if message is not None:
             self.inbox.window.sync()
             message.Start()
             self._request(t, message)
+            return
+        if route.words is None:
+            self.inbox.signal(route, due)
+        else:
+            stored = value.T if step.inputs[0].transposed else value
+            self.inbox.store_words(route, stored.reshape(-1), due)
+        self._finish_at(due, t)
 
     def _start_await(self, t: int) -> None:
         """Start polling for a flag, or for a message."""
