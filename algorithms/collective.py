@@ -77,7 +77,8 @@ def moving_tiles(chip: Mesh, dataflow: str) -> tuple[list[Block], list[Block]]:
 
 
 def multiply_gathered(chip: Mesh, dataflow: str, across: list, down: list) -> Steps:
-    """One collective in each direction of the mesh, and one GEMM."""
+    """One collective in each direction of the mesh, and one GEMM. ``across`` and ``down`` are the
+    tiles that move, or slices of them."""
     i, j, row, column, *_ = chip.place
     if dataflow == "OS":
         a = yield AllGather(across, row, axis=1)  # A[i, :]
@@ -86,10 +87,10 @@ def multiply_gathered(chip: Mesh, dataflow: str, across: list, down: list) -> St
     elif dataflow == "LS":
         a = yield Get(chip.a.tile(i, j))
         b = yield AllGather(down, column, axis=1)  # B[j, :]
-        yield from gemm_reduce_scattered(a, b, across, row, axis=1)  # C[i, :] = Σ A[i, j] · B[j, :]
+        # C[i, :] = Σ A[i, j] · B[j, :]
+        yield from gemm_reduce_scattered(a, b, across, row, axis=1)
     else:
         a = yield AllGather(across, row, axis=0)  # A[:, i]
         b = yield Get(chip.b.tile(i, j))
-        yield from gemm_reduce_scattered(
-            a, b, down, column, axis=0
-        )  # C[:, j] = Σ A[:, i] · B[i, j]
+        # C[:, j] = Σ A[:, i] · B[i, j]
+        yield from gemm_reduce_scattered(a, b, down, column, axis=0)

@@ -134,5 +134,7 @@ def program(
     sides = [*zip(_CUTS[dataflow], moving_tiles(chip, dataflow))]  # the same in all slices
     for s in range(slices):
         teeth = comb(problem.extent(SLICED[dataflow]), slices, s, block)
+        # OS: A' = AG_col(A_s), B' = AG_row(B_s), C += A' · B';
+        # LS: C_s = RdS_col(A · B'); RS: C_s = RdS_row(A' · B)
         sliced = ([cut(tile, teeth) for tile in tiles] for cut, tiles in sides)
         yield from multiply_gathered(chip, dataflow, *sliced)

@@ -589,7 +589,7 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
 
 
 def _case(values: dict, ranks: int, scale: Fraction, given: dict, where: str) -> Case:
-    """The case of one combination of values, ``given`` on the command line or in the file.
+    """The case of one combination of values; ``given`` are the keys of the command line.
 
     Raises
     ------
