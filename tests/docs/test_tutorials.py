@@ -37,8 +37,6 @@ def drbench(capsys, monkeypatch, tmp_path, fault):
         if ranks:
             done = run_process([sys.executable, "-m", "drbench", *words], tmp_path, quickly, 120)
             return done.returncode, done.stdout + done.stderr
-        if words[0] == "chain" and "--effort" not in words:
-            words += ["--effort", "200"]  # the whole search, on a slow core too
         monkeypatch.setattr(sys, "argv", ["drbench", *words])
         return main(words), "".join(capsys.readouterr())
 

@@ -136,7 +136,7 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
             pytrace=False,
         )
     seconds = time.monotonic() - start
-    alive = wait_until_empty(lambda: marked(mark), tries=30)
+    alive = wait_until_empty(lambda: marked(mark), tries=10)
     kill(alive)
     left = (*alive, *sorted(left_behind(before, mark)))
     _remove_fake_memory(mark)

@@ -17,7 +17,8 @@ CASE = "-m 256 -n 320 -k 1024 -p 2 --preset row -o schedule=cost --transport rma
 
 def calibrate(path, *words, env):
     """How ``drbench calibrate`` on two ranks ended: with more rounds where other work disturbed it,
-    until programs take about as long as predicted."""
+    until programs take about as long as predicted, and float64 less than twice the rate of
+    float32."""
     for rounds in (1, 3, 3):
         more = ["calibrate", "-p", 2, "--rounds", rounds, "--save", path, *words]
         command = [sys.executable, "-m", "drbench", *more]
@@ -25,10 +26,15 @@ def calibrate(path, *words, env):
         if "Measure when the machine is quiet" in ended.stderr:
             continue
         assert (ended.returncode, ended.left) == (0, ()), ended.stderr
-        residuals = find_machine(str(path)).residuals.values()
-        if "cupy" in words or all(0.1 < each < 10 for ratios in residuals for each in ratios):
+        made = find_machine(str(path))
+        close = all(0.1 < each < 10 for ratios in made.residuals.values() for each in ratios)
+        if "cupy" in words or (close and double_is_not_faster(made)):
             break
     return ended
+
+
+def double_is_not_faster(machine):
+    return machine.for_dtype("float64").compute.peak_flops < 2 * machine.compute.peak_flops
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +52,8 @@ def test_a_calibration_makes_a_model_and_other_sections_of_its_file_stay(calibra
     text, made = path.read_text(), find_machine(str(path))
     assert text.startswith("[launch]\nranks = 2\n") and "earlier" not in text
     assert ended.stdout.strip() in text
-    types = tomllib.loads(text)["model"]["dtypes"]  # a disturbed one may be faster than the other
+    assert double_is_not_faster(made)
+    types = tomllib.loads(text)["model"]["dtypes"]
     assert made.for_dtype("float64").compute.peak_flops == types["float64"]["peak_flops"] > 0
     assert made.calibrated["ranks"] == 2
     assert [*made.residuals] == ["direct", "rma", "throttled"]
